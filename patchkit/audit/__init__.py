@@ -8,6 +8,7 @@ knows nobody; it never undoes anything.
 from __future__ import annotations
 
 from ._describe import describe
+from ._event import OPENINGS
 from ._line import AUDIT_SCHEMA_VERSION
 from ._logger import AuditLog
 from ._reader import Entry, TornTail, open_transactions, read_entries, tail, torn_tail
@@ -15,6 +16,7 @@ from ._text import printable
 
 __all__ = [
     "AUDIT_SCHEMA_VERSION",
+    "OPENINGS",
     "AuditLog",
     "Entry",
     "TornTail",

@@ -12,6 +12,7 @@ def test_public_names() -> None:
     """The facade offers exactly these names, sorted, and each leads to an object."""
     expected = [
         "AUDIT_SCHEMA_VERSION",
+        "OPENINGS",
         "AuditLog",
         "Entry",
         "TornTail",
