@@ -1,0 +1,9 @@
+"""The command line, as ``python -m patchkit``."""
+
+from __future__ import annotations
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,147 @@
+"""One patch applied once: its context, what state it is in, and the steps between states."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+
+from ._context import Context
+from ._journal import Failure
+from ._plan import Step
+from .errors import InstallError, NothingToDoError, PatchkitError, ResourceError, VerifyError
+
+__all__ = ["Installation", "State"]
+
+
+class State(enum.Enum):
+    """Where an application of a patch stands."""
+
+    # Nothing was changed yet, or everything was put back after a failure.
+    PLANNED = "planned"
+    # In effect.
+    INSTALLED = "installed"
+    # Out of effect inside a ``reverted`` context, and coming back.
+    SUSPENDED = "suspended"
+    # Taken out for good.
+    REVERTED = "reverted"
+    # Asked to leave, but something could not be put back; reverting again tries the rest.
+    STRANDED = "stranded"
+
+
+class Installation:
+    """A step of a plan in execution.
+
+    Args:
+        step: The step.
+        ctx: The context of the application.
+    """
+
+    def __init__(self, step: Step, ctx: Context) -> None:
+        self.step = step
+        self.ctx = ctx
+        self.state = State.PLANNED
+        self._begun = False
+        self._uninstalled = False
+        self._suspenders: set[object] = set()
+
+    @property
+    def name(self) -> str:
+        """Name of the patch."""
+        return self.step.patch.name
+
+    def check(self) -> None:
+        """Let the patch refuse, before anything is touched."""
+        self._guarded(self.step.patch.check, "its check")
+
+    def install(self) -> None:
+        """Install the patch; what it changed before a failure is on the journal."""
+        self._begun = True
+        self._guarded(self.step.patch.install, "its installation")
+        unmatched = self.ctx.unmatched()
+        if unmatched:
+            raise ResourceError(
+                f"{self.name}: expected each glob of 'modules' to select a module, found none for "
+                f"{', '.join(map(repr, unmatched))}. Correct the globs; they match module paths "
+                "such as 'blocks.0.attn'.",
+                patch=self.name,
+            )
+        if not self.ctx.has_effect():
+            raise NothingToDoError(
+                f"{self.name}: expected it to change something, but after its installation everything is what it was. "
+                "Take it out of the manifest, or say required = false.",
+                patch=self.name,
+            )
+        self.state = State.INSTALLED
+
+    def verify(self) -> None:
+        """Prove that the patch is in effect.
+
+        Raises:
+            VerifyError: It is not.
+        """
+        problems = self.ctx.problems()
+        if problems:
+            raise VerifyError("\n".join(f"{self.name}: {problem}." for problem in problems), patch=self.name)
+        try:
+            self._guarded(self.step.patch.verify, "its verification", VerifyError)
+        except VerifyError:
+            raise
+        except PatchkitError as error:
+            raise VerifyError(str(error), patch=error.patch) from error
+
+    def undo(self) -> tuple[Failure, ...]:
+        """Take the patch out, its own steps first, then the journal's; goes on after failures.
+
+        May be called again: after an interrupt it goes on where it was, after failures it tries them again.
+        """
+        failures: list[Failure] = []
+        if self._begun and not self._uninstalled:
+            try:
+                self.step.patch.uninstall(self.ctx)
+            except Exception as error:
+                failures.append(Failure("the patch's own uninstall", error))
+            else:
+                self._uninstalled = True
+        failures += self.ctx.journal.undo()
+        self.state = State.STRANDED if failures else State.REVERTED
+        self._suspenders.clear()
+        return tuple(failures)
+
+    def suspend(self, who: object) -> bool:
+        """Suspend the patch on behalf of ``who``; returns whether that took it out of effect.
+
+        ``resume`` has to follow, also after an exception.
+        """
+        self._suspenders.add(who)
+        if self.state is not State.INSTALLED:
+            return False
+        self.state = State.SUSPENDED
+        self.ctx.journal.suspend()
+        return True
+
+    def resume(self, who: object) -> bool:
+        """End the suspension by ``who``; returns whether that brought the patch back into effect.
+
+        If it fails, the patch stays suspended; the end of a later suspension tries again.
+        """
+        self._suspenders.discard(who)
+        if self._suspenders or self.state is not State.SUSPENDED:
+            return False
+        self.ctx.journal.resume()
+        self.state = State.INSTALLED
+        return True
+
+    def _guarded(
+        self, call: Callable[[Context], None], what: str, wrap: type[InstallError | VerifyError] = InstallError
+    ) -> None:
+        try:
+            call(self.ctx)
+        except PatchkitError as error:
+            error.patch = error.patch or self.name
+            raise
+        except Exception as error:
+            raise wrap(
+                f"{self.name}: {what} failed: {type(error).__name__}: {error}. That is a fault of the patch; the "
+                "cause is chained to this error.",
+                patch=self.name,
+            ) from error
