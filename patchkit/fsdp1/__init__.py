@@ -1,0 +1,7 @@
+"""Patches that keep FSDP1 training with CPU offload inside a small host and device memory.
+
+One patch is one file. None of them imports torch before it is installed, so that contracts can be judged where
+torch is not installed at all.
+"""
+
+from __future__ import annotations

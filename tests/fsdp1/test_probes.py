@@ -1,0 +1,48 @@
+"""The probes that ``verify --probe`` runs: each patch proves its effect in two processes of its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from patchkit._probe import run_probe
+from patchkit.registry import find
+from tests.fsdp1._toy import DROP_FROZEN, DROP_SHARDS, PAGEABLE, REHEARSAL
+
+# Seven units of a rank: six blocks and a head.
+SHARD = 52416
+BLOCK = 8384
+
+
+@pytest.mark.parametrize(
+    ("name", "measured"),
+    [
+        (REHEARSAL, {"steps": 3, "apart_from_single_process": 0.0}),
+        (
+            DROP_SHARDS,
+            {"largest_unit": BLOCK, "saved_grad_shards_stock": SHARD, "saved_grad_shards_patched": BLOCK},
+        ),
+        (
+            PAGEABLE,
+            {
+                "pinned_stock": 2 * SHARD,
+                "pinned_params_stock": SHARD,
+                "pinned_patched": SHARD,
+                "pinned_params_patched": 0,
+            },
+        ),
+        (
+            DROP_FROZEN,
+            {
+                "cpu_grads_stock": SHARD,
+                "pinned_stock": 2 * SHARD,
+                "cpu_grads_patched": 7 * 4,
+                "pinned_patched": SHARD,
+            },
+        ),
+    ],
+)
+def test_proves_the_effect(name: str, measured: dict[str, float]) -> None:
+    """The probe passes here, and says what it measured and on what."""
+    result = run_probe(find(name), timeout_s=120)
+    assert (result.status, result.error) == ("proven", "")
+    assert result.measured == {"device": "cpu (rehearsed)", **measured}
