@@ -1,0 +1,75 @@
+"""From arguments to an exit code; nothing escapes as a traceback."""
+
+from __future__ import annotations
+
+import gc
+import os
+import sys
+from collections.abc import Sequence
+
+from ..errors import PatchkitError
+from ._console import Console, Settings, UnwritableError
+from ._output import write_stream
+from ._parser import parse
+
+__all__ = ["main"]
+
+TRACEBACK_VARIABLE = "PATCHKIT_TRACEBACK"
+
+_UNFIT, _WRONG, _INTERRUPTED = 1, 2, 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        argv: Arguments without the name of the program; those of the process if not given.
+
+    Returns:
+        The exit code: 0 everything fits, 1 something doesn't, 2 wrong usage, unreadable input or an internal error,
+        130 interrupted.
+    """
+    if argv is None:
+        # A process that ends after one command has nothing to collect, and syntax trees by the hundred thousand to go
+        # through for that: collecting would take as long as all the rest.
+        gc.disable()
+    try:
+        return _main(sys.argv[1:] if argv is None else argv)
+    finally:
+        if argv is None:
+            gc.freeze()
+
+
+def _main(argv: Sequence[str]) -> int:
+    console = Console(Settings())
+    try:
+        try:
+            command, arguments, settings = parse(argv)
+        except (SystemExit, BrokenPipeError) as done:
+            # Help may be cut off by a reader that has gone away; argparse doesn't always expect that.
+            write_stream(sys.stdout, "")
+            return int(getattr(done, "code", None) or 0)
+        console = Console(settings)
+        code = command.run(arguments, console)
+        return 0 if code == _UNFIT and arguments.exit_zero else code
+    except PatchkitError as error:
+        console.error(error)
+        _show_traceback(console)
+        return error.exit_code
+    except UnwritableError as error:
+        console.error(str(error))
+        return _WRONG
+    except KeyboardInterrupt:
+        console.error("interrupted")
+        return _INTERRUPTED
+    except Exception as error:
+        console.error(f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)")
+        _show_traceback(console)
+        return _WRONG
+
+
+def _show_traceback(console: Console) -> None:
+    if os.environ.get(TRACEBACK_VARIABLE):
+        import traceback
+
+        write_stream(sys.stderr, traceback.format_exc())
