@@ -22,11 +22,13 @@ from .errors import ContractError, OptionsError, OrderError, PlanError, UnknownP
 from .manifest import Manifest, PatchEntry, Policy, explain_options
 from .patch import Patch, PatchOptions
 
-__all__ = ["Plan", "Step", "judge_installed", "make_plan"]
+__all__ = ["Plan", "Stance", "Step", "judge_installed", "make_plan", "stance"]
 
 DISABLE = "PATCHKIT_DISABLE"
 
 Outcome = Literal["install", "skip", "disabled"]
+Stance = Literal["accept", "warn", "skip", "refuse"]
+_STANCES: tuple[Stance, ...] = ("accept", "warn", "skip", "refuse")
 
 _INSTALLED = InstalledSource()
 _FITTING: weakref.WeakKeyDictionary[Patch, Judgement] = weakref.WeakKeyDictionary()
@@ -133,6 +135,20 @@ def make_plan(manifest: Manifest) -> Plan:
     return Plan(manifest, tuple(_judged(step, manifest.policy) for step in steps), tuple(absent))
 
 
+def stance(judgement: Judgement, policy: Policy) -> Stance:
+    """Say what a policy makes of a judgement: it must accept every finding, not only the gravest."""
+    of_verdict: dict[Verdict, Stance] = {
+        Verdict.OK: "accept",
+        Verdict.RETIRED: policy.on_retired,
+        Verdict.CHANGED: policy.on_changed,
+        Verdict.UNKNOWN: policy.on_unknown,
+        Verdict.EXCLUDED: policy.on_excluded,
+        Verdict.BROKEN: "refuse",
+    }
+    stances = [of_verdict[judgement.verdict], *(of_verdict[finding.verdict] for finding in judgement.findings)]
+    return max(stances, key=_STANCES.index)
+
+
 def judge_installed(patch: Patch) -> Judgement:
     """Judge a patch's contract against the installed distributions.
 
@@ -226,27 +242,19 @@ def _judged(step: Step, policy: Policy) -> Step:
     if step.outcome != "install":
         return step
     step = replace(step, judgement=judge_installed(step.patch))
-    stance = _stance(step, policy)
+    found = _stance(step, policy)
     assert step.judgement is not None
-    if stance == "skip":
+    if found == "skip":
         return replace(step, outcome="skip", reason=step.judgement.one_line())
-    if stance == "warn":
+    if found == "warn":
         return replace(step, reason=step.judgement.one_line())
     return step
 
 
-def _stance(step: Step, policy: Policy) -> str:
+def _stance(step: Step, policy: Policy) -> Stance:
     assert step.judgement is not None
-    stances = {
-        Verdict.OK: "accept",
-        Verdict.RETIRED: policy.on_retired,
-        Verdict.CHANGED: policy.on_changed,
-        Verdict.UNKNOWN: policy.on_unknown,
-        Verdict.EXCLUDED: policy.on_excluded,
-        Verdict.BROKEN: "refuse",
-    }
-    stance = stances[step.judgement.verdict]
-    return "skip" if stance == "refuse" and not step.entry.required else stance
+    found = stance(step.judgement, policy)
+    return "skip" if found == "refuse" and not step.entry.required else found
 
 
 def _refusal(step: Step) -> str:

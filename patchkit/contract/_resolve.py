@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from ._bindings import Binding, Kind, Names, assigned_elsewhere, bind, dotted_name, made_at_run_time
+from ._exports import is_exported
 from ._found import Definition, Found, Gap, absent, no_member
 from ._mro import linearise
 from ._source import Source, SourceFile
@@ -40,6 +41,9 @@ class Resolver:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._files: dict[str, SourceFile | None] = {}
+        # By identity: of the node, and of the class made from it, which the first mapping keeps alive.
+        self._classes: dict[int, _Class] = {}
+        self._bases: dict[int, list[_Base]] = {}
         self._orders: dict[int, list[_Base]] = {}
 
     def find(self, module: str, names: tuple[str, ...]) -> Found:
@@ -78,19 +82,32 @@ class Resolver:
             candidates=self._source.children(parent),
         )
 
-    def members(self, file: SourceFile, node: ast.ClassDef, path: str) -> list[_Base]:
+    def enter(self, definition: Definition) -> _Class:
+        """Return a class with what its body binds."""
+        assert definition.binding is not None
+        node = definition.binding.nodes[0]
+        assert isinstance(node, ast.ClassDef)
+        if id(node) not in self._classes:
+            names = bind(node.body, package=_package(definition.file), declarations=True)
+            self._classes[id(node)] = _Class(definition.file, definition.path, node, names)
+        return self._classes[id(node)]
+
+    def bases(self, cls: _Class) -> list[_Base]:
+        """Return the direct bases of a class, without those that have no members of their own."""
+        if id(cls) not in self._bases:
+            expressions = [base for base in cls.node.bases if not _is_marker(cls.file, base)]
+            self._bases[id(cls)] = [self._base(cls.file, base) for base in expressions]
+        return self._bases[id(cls)]
+
+    def order(self, cls: _Class) -> list[_Base]:
         """Return a class and its bases in the order in which Python looks members up."""
-        if id(node) not in self._orders:
+        if id(cls) not in self._orders:
             # A class that is its own base through some circle ends here.
-            self._orders[id(node)] = []
-            names = bind(node.body, package=_package(file), declarations=True)
-            bases = [self._base(file, base) for base in node.bases if not _is_marker(file, base)]
-            orders = [
-                self.members(base.file, base.node, base.path) if isinstance(base, _Class) else [base] for base in bases
-            ]
-            heads: list[_Base] = [order[0] if order else base for order, base in zip(orders, bases, strict=True)]
-            self._orders[id(node)] = linearise(_Class(file, path, node, names), orders, heads)
-        return self._orders[id(node)]
+            self._orders[id(cls)] = []
+            bases = self.bases(cls)
+            orders = [self.order(base) if isinstance(base, _Class) else [base] for base in bases]
+            self._orders[id(cls)] = linearise(cls, orders, bases)
+        return self._orders[id(cls)]
 
     def _base(self, file: SourceFile, expression: ast.expr) -> _Base:
         names = _base_name(expression)
@@ -99,10 +116,8 @@ class Resolver:
         if names[0] not in file.names.bound and not file.names.stars:
             return ".".join(names)
         for found in _Search(self).in_module(file.name, names, 0):
-            if isinstance(found, Definition) and found.binding is not None and found.kind is Kind.CLASS:
-                node = found.binding.nodes[0]
-                assert isinstance(node, ast.ClassDef)
-                return _Class(found.file, found.path, node, Names())
+            if isinstance(found, Definition) and found.kind is Kind.CLASS:
+                return self.enter(found)
         return ".".join(names)
 
 
@@ -160,7 +175,7 @@ class _Search:
         file = self._resolver.file(module) if module else None
         if file is None or file.tree is None:
             return None
-        if not _is_exported(file, name):
+        if not is_exported(file.names, name):
             return False
         if name in file.names.bound:
             return True
@@ -175,7 +190,7 @@ class _Search:
         if binding.kind in (Kind.MODULE, Kind.IMPORTED):
             return self._imported(file, binding, rest, hops)
         if binding.kind is Kind.CLASS and rest:
-            return self._in_class(file, path, binding, rest, hops)
+            return self._in_class(Definition(file, path, binding), rest, hops)
         if binding.kind is Kind.VALUE:
             found = self._alias(file, path, binding, rest, scope, hops)
             if any(isinstance(item, Definition) for item in found):
@@ -226,24 +241,38 @@ class _Search:
             return self.in_module(file.name, (*names, *rest), hops + 1)
         return []
 
-    def _in_class(self, file: SourceFile, path: str, binding: Binding, rest: tuple[str, ...], hops: int) -> Found:
-        node = binding.nodes[0]
-        assert isinstance(node, ast.ClassDef)
-        order = self._resolver.members(file, node, path)
-        for cls in order:
-            bindings = cls.names.bound.get(rest[0], ()) if isinstance(cls, _Class) else ()
-            if isinstance(cls, _Class) and bindings:
-                inner = f"{cls.path}.{rest[0]}"
+    def _in_class(self, definition: Definition, rest: tuple[str, ...], hops: int) -> Found:
+        cls = self._resolver.enter(definition)
+        for place in self._places(cls):
+            bindings = place.names.bound.get(rest[0], ())
+            if bindings:
+                path = f"{place.path}.{rest[0]}"
                 return [
                     found
-                    for member in bindings
-                    for found in self._follow(cls.file, inner, member, rest[1:], cls.names, hops)
+                    for binding in bindings
+                    for found in self._follow(place.file, path, binding, rest[1:], place.names, hops)
                 ]
-        return [_no_class_member(file, path, node, rest[0], order)]
+        return [_no_class_member(cls, rest[0], self._resolver.order(cls))]
+
+    def _places(self, cls: _Class) -> Iterator[_Class]:
+        """Yield a class and its bases in the order of look-up, and read the file of a base only when it is reached.
+
+        Where each class has one base there is nothing to put in order; that is nearly always, and a member mostly
+        stands near the front.
+        """
+        passed: list[_Class] = []
+        while cls not in passed:
+            yield cls
+            passed.append(cls)
+            bases = self._resolver.bases(cls)
+            if len(bases) != 1 or isinstance(bases[0], str):
+                yield from (base for base in self._resolver.order(cls)[1:] if isinstance(base, _Class))
+                return
+            cls = bases[0]
 
 
-def _no_class_member(file: SourceFile, path: str, node: ast.ClassDef, name: str, order: list[_Base]) -> Gap:
-    where = file.where(node.lineno)
+def _no_class_member(cls: _Class, name: str, order: list[_Base]) -> Gap:
+    where = cls.file.where(cls.node.lineno)
     for base in order:
         if isinstance(base, str):
             known = getattr(builtins, base, None)
@@ -251,12 +280,12 @@ def _no_class_member(file: SourceFile, path: str, node: ast.ClassDef, name: str,
                 return Gap(f"no {name} in the class, but its base {base} can't be read", where)
             if hasattr(known, name):
                 return Gap(f"{name} of the built-in {base}, which has no source", where, bound=True)
-    line = assigned_elsewhere(file.tree, (node.name, name)) if file.tree is not None else None
+    line = assigned_elsewhere(cls.file.tree, (cls.node.name, name)) if cls.file.tree is not None else None
     if line is not None:
-        return Gap(f"{name} assigned to the class from outside", file.where(line), bound=True)
-    names = [cls.names for cls in order if isinstance(cls, _Class)]
+        return Gap(f"{name} assigned to the class from outside", cls.file.where(line), bound=True)
+    names = [place.names for place in order if isinstance(place, _Class)]
     return Gap(
-        f"no {name} in the class {path.partition(':')[2]}",
+        f"no {name} in the class {cls.path.partition(':')[2]}",
         where,
         certain=True,
         missing=name,
@@ -266,28 +295,6 @@ def _no_class_member(file: SourceFile, path: str, node: ast.ClassDef, name: str,
 
 def _package(file: SourceFile) -> str:
     return file.name if file.is_package else file.name.rpartition(".")[0]
-
-
-def _is_exported(file: SourceFile, name: str) -> bool:
-    """Whether ``from module import *`` takes ``name``; an ``__all__`` that is computed may have it."""
-    exports = file.names.bound.get("__all__")
-    if not exports:
-        return not name.startswith("_")
-    listed = set(_strings(exports))
-    return name in listed or not all(_is_literal(binding) for binding in exports)
-
-
-def _strings(bindings: tuple[Binding, ...]) -> Iterator[str]:
-    for binding in bindings:
-        for node in binding.nodes:
-            for item in ast.walk(node):
-                if isinstance(item, ast.Constant) and isinstance(item.value, str):
-                    yield item.value
-
-
-def _is_literal(binding: Binding) -> bool:
-    elements = binding.value.elts if isinstance(binding.value, (ast.List, ast.Tuple)) else [None]
-    return len(binding.nodes) == 1 and all(isinstance(element, ast.Constant) for element in elements)
 
 
 def _alias_name(binding: Binding) -> tuple[str, ...]:

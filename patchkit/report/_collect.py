@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from .. import registry
-from .._plan import Plan, Step, judge_installed
+from .._plan import Plan, Step, judge_installed, stance
 from ..contract import Judgement, Verdict
 from ..errors import RefusedError, RegistrationError, VerifyError
-from ..manifest import Place
+from ..manifest import Place, Policy
 from ..patch import Patch
 from ._model import Finding, Level, Outcome, PatchResult, Report
 
@@ -101,8 +101,8 @@ def _of_name(name: str) -> PatchResult:
         expected = "a patch that can be loaded"
         finding = Finding(Level.PROBLEM, error.code, name, "declaration", "wrong", expected, error.message)
         return PatchResult(name, Outcome.PROBLEM, reason=error.message, findings=(finding,))
-    outcomes = {Verdict.OK: Outcome.FITS, Verdict.RETIRED: Outcome.WARNING}
-    return _result(patch, outcomes.get(judgement.verdict, Outcome.PROBLEM), judgement)
+    outcomes = {"accept": Outcome.FITS, "warn": Outcome.WARNING}
+    return _result(patch, outcomes.get(stance(judgement, Policy()), Outcome.PROBLEM), judgement)
 
 
 def _result(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from patchkit.contract import Judgement, Symbol, Verdict
+from patchkit.contract import Contract, DirectorySource, Judgement, SourceFile, Symbol, Verdict, judge
 from tests.contract.libraries import Library
 
 
@@ -522,6 +522,27 @@ def test_bases_in_a_circle(library: Library) -> None:
     """Classes that are each other's bases end."""
     library.package("lib", a="from .b import B\nclass A(B): ...", b="from .a import A\nclass B(A): ...")
     assert library.judge(Symbol("lib.a:A.f")).verdict is Verdict.BROKEN
+
+
+def test_bases_are_read_only_when_they_are_reached(library: Library) -> None:
+    """A member that stands in the class itself, or in a near base, costs no look at the files of the rest."""
+    library.package(
+        "lib",
+        init="from .near import Near\nclass C(Near):\n    def f(self): ...",
+        near="from .far import Far\nclass Near(Far):\n    def g(self): ...",
+        far="class Far:\n    def h(self): ...",
+    )
+    asked: list[str] = []
+
+    class Watched(DirectorySource):
+        def module(self, name: str) -> SourceFile | None:
+            asked.append(name)
+            return super().module(name)
+
+    for member, expected in {"f": ["lib"], "g": ["lib", "lib.near"], "h": ["lib", "lib.near", "lib.far"]}.items():
+        asked.clear()
+        assert judge(Contract(symbols=(Symbol(f"lib:C.{member}"),)), Watched(library.root)).verdict is Verdict.OK
+        assert asked == expected
 
 
 def test_generic_base(library: Library) -> None:
