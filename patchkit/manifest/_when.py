@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-from packaging.requirements import InvalidRequirement, Requirement
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
-from packaging.version import InvalidVersion, Version
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool
 
 from .._environment import Environment
 
+# packaging is imported where a condition needs it: most manifests have none, and `verify` is to be quick.
+if TYPE_CHECKING:
+    from packaging.requirements import Requirement
+
 
 def _check_requirement(text: str) -> str:
+    from packaging.requirements import InvalidRequirement, Requirement
+
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
@@ -30,6 +33,8 @@ def _check_requirement(text: str) -> str:
 
 
 def _check_specifier(text: str) -> str:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
     try:
         if SpecifierSet(text):
             return text
@@ -89,7 +94,7 @@ class When(BaseModel):
         return next(self._reasons(environment), None)
 
     def _reasons(self, environment: Environment) -> Iterator[str]:
-        if self.python is not None and not SpecifierSet(self.python).contains(environment.python, prereleases=True):
+        if self.python is not None and not _admits(self.python, environment.python):
             yield f"Python is {environment.python}, expected {self.python}"
         if self.platform is not None and not fnmatchcase(environment.platform, self.platform):
             yield f"platform is {environment.platform!r}, expected {self.platform!r}"
@@ -99,13 +104,28 @@ class When(BaseModel):
                 yield f"environment variable {name} is not set, expected {glob!r}"
             elif not fnmatchcase(value or "", glob):
                 yield f"environment variable {name} doesn't match {glob!r}"
-        for text in self.requires:
-            yield from _missing(Requirement(text), environment)
+        yield from _unmet_requirements(self.requires, environment)
         if self.accelerator is not None and environment.accelerator() is not self.accelerator:
             yield "an accelerator is present" if self.accelerator is False else "no accelerator is present"
 
 
+def _admits(specifiers: str, version: str) -> bool:
+    from packaging.specifiers import SpecifierSet
+
+    return SpecifierSet(specifiers).contains(version, prereleases=True)
+
+
+def _unmet_requirements(texts: tuple[str, ...], environment: Environment) -> Iterator[str]:
+    if texts:
+        from packaging.requirements import Requirement
+
+        for text in texts:
+            yield from _missing(Requirement(text), environment)
+
+
 def _missing(requirement: Requirement, environment: Environment) -> Iterator[str]:
+    from packaging.version import InvalidVersion, Version
+
     found = environment.version(requirement.name)
     if found is None:
         yield f"{requirement.name} is not installed, expected {requirement}"
