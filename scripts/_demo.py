@@ -90,9 +90,7 @@ def demonstrate(device: Any, say: Any) -> None:
         frozen = patchkit.apply(ROOT / "manifests" / "frozen.toml", models["encoder"])
         patched = train(models, device)
         _require(patched.losses == stock.losses, f"losses differ: {patched.losses} and {stock.losses}")
-        say(
-            f"   Losses, stock and patched, equal to the bit: {', '.join(f'{loss:.6f}' for loss in patched.losses)}"
-        )
+        say(f"   Losses, stock and patched, equal to the bit: {', '.join(f'{loss:.6f}' for loss in patched.losses)}")
 
         say(f"3. One more step from one state, with and without {AB_PATCH}:")
         with applied.reverted(AB_PATCH):
