@@ -11,11 +11,11 @@ from ._units import Handle, same_storage
 __all__ = ["copy_shard_to_device", "drop_host_gradient", "is_pinned", "is_rehearsed", "pin_memory", "synchronize"]
 
 
-class _Ledger:
-    """Storages that count as pinned.
+class _Storages:
+    """A set of storages that keeps none of them alive.
 
-    A weak reference keeps a storage's address from being given to another one, so an address in the ledger that has
-    not expired means the storage that was entered.
+    A weak reference keeps a storage's address from being given to another one, so a tensor whose storage has an address
+    in the set is a view of the storage that was added.
     """
 
     def __init__(self) -> None:
@@ -30,11 +30,10 @@ class _Ledger:
         self._refs[storage._cdata] = StorageWeakRef(storage)
 
     def __contains__(self, tensor: torch.Tensor) -> bool:
-        ref = self._refs.get(tensor.untyped_storage()._cdata)
-        return ref is not None and not ref.expired()
+        return tensor.untyped_storage()._cdata in self._refs
 
 
-_PINNED = _Ledger()
+_PINNED = _Storages()
 
 
 def pin_memory(self: torch.Tensor, device: torch.device | str | None = None) -> torch.Tensor:
@@ -93,7 +92,8 @@ def copy_shard_to_device(handle: Handle) -> bool:
     """
     flat_param = handle.flat_param
     low_precision = handle._uses_param_mixed_precision and not handle._force_full_precision
-    if low_precision or not same_storage(flat_param, flat_param._local_shard):
+    unsharded = handle.uses_sharded_strategy and not handle.is_sharded(flat_param)
+    if low_precision or unsharded:
         return False
     flat_param.data = flat_param.clone()
     if handle._use_orig_params:

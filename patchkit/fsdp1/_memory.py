@@ -207,7 +207,7 @@ def _host_shards(handle: Handle) -> list[torch.Tensor]:
     # From the lazy initialisation to the unit's first reshard, the flat parameter still holds what it was built with.
     flat_param = handle.flat_param
     shards = [flat_param._local_shard] if hasattr(flat_param, "_local_shard") else []
-    if flat_param.device.type == "cpu" and (handle.is_sharded(flat_param) or not handle.uses_sharded_strategy):
+    if not shards or (flat_param.device.type == "cpu" and handle.is_sharded(flat_param)):
         shards.append(flat_param.data)
     return shards
 

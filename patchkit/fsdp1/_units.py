@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,7 +30,7 @@ __all__ = [
 ]
 
 # Names that wrappers add to the path of a module, and that nobody writes in a glob.
-_WRAPPERS = re.compile(r"(^|\.)(?:_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)(?=\.|$)")
+_WRAPPERS = frozenset({"_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
 
 
 class Handle(Protocol):
@@ -63,7 +62,7 @@ class State(Protocol):
     _exec_order_data: Any
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Unit:
     """One FSDP1 unit.
 
@@ -87,9 +86,18 @@ def units_of(model: nn.Module) -> Iterator[Unit]:
     """Yield the FSDP1 units of ``model``, parents before children."""
     from torch.distributed.fsdp import FullyShardedDataParallel
 
-    for name, module in model.named_modules():
+    seen: set[int] = set()
+    pending: list[tuple[str, nn.Module]] = [("", model)]
+    while pending:
+        path, module = pending.pop()
+        if id(module) in seen:
+            continue
+        seen.add(id(module))
         if isinstance(module, FullyShardedDataParallel):
-            yield Unit(plain_path(name), module, module._handle)  # type: ignore[arg-type]
+            yield Unit(path, module, module._handle)  # type: ignore[arg-type]
+        for name, child in reversed(module._modules.items()):
+            if child is not None:
+                pending.append((path if name in _WRAPPERS else f"{path}.{name}" if path else name, child))
 
 
 def selected_units(ctx: Context) -> list[Unit]:
@@ -161,7 +169,7 @@ def trainable_names(unit: Unit, handle: Handle) -> list[str]:
 
 def plain_path(path: str) -> str:
     """Return the path of a module or parameter without the names that wrappers add."""
-    return _WRAPPERS.sub("", path).lstrip(".")
+    return ".".join(name for name in path.split(".") if name not in _WRAPPERS)
 
 
 def shown(names: Sequence[str]) -> str:

@@ -74,8 +74,8 @@ class DropOffloadedGradShards(Patch):
                 host = flat_param._cpu_grad
                 version = host._version
                 original(state, handle, grad_to_offload)
-                # Another patch may stand below and not offload at all: what was not copied is not dropped. An optimizer in
-                # backward has taken the gradient by now, and left no shard.
+                # Another patch may stand below and not offload at all: what was not copied is not dropped. An
+                # optimizer in backward has taken the gradient by now, and left no shard.
                 if host._version != version and hasattr(flat_param, "_saved_grad_shard"):
                     del flat_param._saved_grad_shard
                     dropped.note(state, handle)

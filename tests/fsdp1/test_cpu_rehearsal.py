@@ -251,21 +251,25 @@ def test_refuses_an_accelerator(ranks: RankPool) -> None:
         assert "when = { accelerator = false }" in message
 
 
-def aliasing() -> bool:
-    """Whether a unit computes on the very memory of its host shard."""
+def aliasing(strategy: str) -> list[bool]:
+    """Whether a unit computes on the very memory that the host keeps: in its first forward, in its second."""
     found: list[bool] = []
     with patched(REHEARSAL):
-        model = build(Case(strategy="NO_SHARD"))
+        model = build(Case(strategy=strategy))
+        flat_param = handles(model)[0].flat_param
+        before = flat_param.untyped_storage().data_ptr()
 
         def look(module: Any, args: Any) -> None:
-            flat_param: Any = model._handle.flat_param  # type: ignore[union-attr]
-            found.append(flat_param.data_ptr() == flat_param._local_shard.data_ptr())
+            kept = {before, flat_param._local_shard.untyped_storage().data_ptr()}
+            found.append(flat_param.untyped_storage().data_ptr() in kept)
 
-        model._fsdp_wrapped_module.register_forward_pre_hook(look)
+        model.get_submodule("_fsdp_wrapped_module").register_forward_pre_hook(look)
         model(batch(0))
-    return found[0]
+        model(batch(1))
+    return found
 
 
-def test_computes_on_a_copy_of_the_shard(ranks: RankPool) -> None:
-    """As with an accelerator, what a unit computes on is not the memory that the host keeps."""
-    assert ranks(aliasing) == [False, False]
+@pytest.mark.parametrize("strategy", ["FULL_SHARD", "NO_SHARD"])
+def test_computes_on_a_copy_of_the_shard(ranks: RankPool, strategy: str) -> None:
+    """As with an accelerator, what a unit computes on is not the memory that the host keeps, sharded or not."""
+    assert ranks(aliasing, strategy=strategy) == [[False, False]] * 2

@@ -89,6 +89,26 @@ def installed_late() -> tuple[list[int], int, int]:
     return seen, len(trims), ledger.pinned_allocations
 
 
+@rehearsed
+def trims_when_installed_in_time() -> int:
+    trims: list[int] = []
+
+    def count() -> bool:
+        trims.append(1)
+        return True
+
+    model = build(FROZEN)
+    with swapped(_host_memory, "empty_host_cache", count), patched(DROP_FROZEN, model=model):
+        model(batch(0))
+        model(batch(1))
+    return len(trims)
+
+
+def test_installed_in_time_nothing_is_trimmed(ranks: RankPool) -> None:
+    """Where nothing was pinned there is nothing to return, neither at installation nor in a forward."""
+    assert ranks(trims_when_installed_in_time) == [0, 0]
+
+
 def test_installed_after_the_first_forward(ranks: RankPool) -> None:
     """What is allocated already is freed and returned to the system once; a revert pins zeros again, as FSDP1 would."""
     seen = [SHARD_BYTES, PLACEHOLDERS, PLACEHOLDERS, SHARD_BYTES]

@@ -20,12 +20,14 @@ from tests.fsdp1._pool import RankPool
 from tests.fsdp1._toy import (
     DROP_FROZEN,
     FSDP,
+    REHEARSAL,
     SHARD_BYTES,
     Block,
     Case,
     batch,
     build,
     difference,
+    gradients,
     handles,
     hooks_and_overrides,
     host_gradients,
@@ -86,6 +88,27 @@ def test_suspending(ranks: RankPool) -> None:
     """Suspended, the host gradients are those of stock; resumed, they are gone again."""
     expected = [PLACEHOLDERS, SHARD_BYTES, PLACEHOLDERS, SHARD_BYTES]
     assert ranks(suspended) == [expected, expected]
+
+
+def reverted_where_nothing_can_be_pinned() -> tuple[list[int], bool]:
+    """The rehearsal, which can pin, leaves before the patch does."""
+    rehearsal = patched(REHEARSAL)
+    model = build(FROZEN)
+    applied = patched(DROP_FROZEN, model=model)
+    with torch.no_grad():
+        before = model(batch(0))
+    rehearsal.revert()
+    applied.revert()
+    seen = [host_gradients(model)]
+    with patched(REHEARSAL), torch.no_grad():
+        same = torch.equal(model(batch(0)), before)
+        seen.append(host_gradients(model))
+    return seen, same
+
+
+def test_reverted_where_nothing_can_be_pinned(ranks: RankPool) -> None:
+    """A revert succeeds where no memory can be pinned; FSDP1's next forward allocates the gradients itself."""
+    assert ranks(reverted_where_nothing_can_be_pinned) == [([0, SHARD_BYTES], True)] * 2
 
 
 @rehearsed
@@ -258,6 +281,27 @@ def only_frozen_blocks() -> tuple[int, float | str]:
     with patched(DROP_FROZEN, model=model, modules=["blocks.[01]"]):
         found = difference(train(stock, Case()), train(model, Case()))
         return host_gradients(model), found
+
+
+@rehearsed
+def only_a_frozen_root() -> bool:
+    """The root is frozen and selected, the blocks below it are trained."""
+
+    def frozen_root() -> nn.Module:
+        model = plain()
+        model.head.requires_grad_(False)
+        return nn.Sequential(wrap(model))
+
+    model, stock = frozen_root(), frozen_root()
+    with patched(DROP_FROZEN, model=model, modules=["0"]):
+        for each in (model, stock):
+            loss_of(each, batch(0)).backward()
+    return difference([gradients(model)], [gradients(stock)]) == 0.0
+
+
+def test_units_that_were_not_selected_may_train(ranks: RankPool) -> None:
+    """A guarded root looks only at the guarded units below it."""
+    assert ranks(only_a_frozen_root) == [True, True]
 
 
 def test_selected_modules_only(ranks: RankPool) -> None:
