@@ -32,18 +32,16 @@ class Run(NamedTuple):
 
 def main() -> int:
     """Start the ranks and wait for them."""
-    started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch.multiprocessing as mp
 
     with tempfile.TemporaryDirectory(prefix="patchkit-demo-") as folder:
-        mp.spawn(rank_main, args=(folder,), nprocs=RANKS)
-    print(f"\nThe demo took {time.perf_counter() - started:.0f} s.")
+        mp.spawn(rank_main, args=(folder, time.time()), nprocs=RANKS)
     return 0
 
 
-def rank_main(rank: int, folder: str) -> None:
+def rank_main(rank: int, folder: str, started: float) -> None:
     """Do the main job in one process."""
     warnings.simplefilter("ignore")
     os.environ["PATCHKIT_AUDIT"] = str(Path(folder) / f"audit-rank{rank}.jsonl")
@@ -57,12 +55,12 @@ def rank_main(rank: int, folder: str) -> None:
     backend = "nccl" if gpus >= RANKS else "gloo"
     dist.init_process_group(backend, init_method=f"file://{folder}/rendezvous", rank=rank, world_size=RANKS)
     try:
-        demonstrate(device, say)
+        demonstrate(device, say, started)
     finally:
         dist.destroy_process_group()
 
 
-def demonstrate(device: Any, say: Any) -> None:
+def demonstrate(device: Any, say: Any, started: float) -> None:
     """Train stock and patched, compare, and take everything out again."""
     import torch
 
@@ -112,6 +110,7 @@ def demonstrate(device: Any, say: Any) -> None:
         show_log(say)
         changed = [*differences(own_before, own_namespaces(models)), *stack_closed(stack, before)]
     _require(not changed, f"something is not what it was: {changed}")
+    say(f"\nAll of this took {time.time() - started:.0f} s.")
     say(f"Every site is what it was: {count(before)} attributes of PyTorch and all units compared by identity.")
 
 
@@ -152,7 +151,7 @@ def train(models: dict[str, Any], device: Any) -> Run:
 
     from patchkit.fsdp1._memory import MemoryLedger
 
-    optimizer = torch.optim.AdamW(models["transformer"].parameters(), lr=1e-3)
+    optimizer = torch.optim.AdamW(models["transformer"].parameters(), lr=1e-4)
     losses = []
     with MemoryLedger(models["transformer"]) as trained, MemoryLedger(models["encoder"]) as frozen:
         for step in range(STEPS):
@@ -218,7 +217,7 @@ def show_log(say: Any) -> None:
 
     sys.stdout.flush()
     if say is print:
-        command_line(["log", "--last", "3"])
+        command_line(["log", "--last", "2"])
 
 
 Namespaces = dict[str, dict[str, object]]
