@@ -6,9 +6,12 @@ see the patch. Names are found by identity, whatever they are called.
 
 from __future__ import annotations
 
+import itertools
+import operator
 import sys
 import types
 from collections.abc import Iterator
+from typing import Any
 
 __all__ = ["can_have_aliases", "find_aliases", "find_copies"]
 
@@ -27,25 +30,36 @@ def can_have_aliases(obj: object) -> bool:
 
 def find_aliases(*objects: object) -> Iterator[tuple[object, dict[str, object], str, str]]:
     """Yield ``(object, namespace, module, name)`` for each name in an imported module that is bound to one of them."""
-    wanted = {id(obj): obj for obj in objects}
     for module_name, namespace in _namespaces():
-        if wanted.keys().isdisjoint(map(id, namespace.copy().values())):
-            continue
-        for name, value in namespace.copy().items():
-            if id(value) in wanted:
-                yield value, namespace, module_name, name
+        for obj in objects:
+            if _holds(namespace, obj):
+                for name, value in namespace.copy().items():
+                    if value is obj:
+                        yield obj, namespace, module_name, name
 
 
-def find_copies(function: object) -> Iterator[str]:
-    """Yield the places in classes of imported modules that hold ``function``, plain or as a static or class method.
+def _holds(namespace: dict[str, object], obj: object) -> bool:
+    try:
+        # Nothing of this is interpreted: some seventy thousand names are looked at when torch is loaded.
+        return any(map(operator.is_, namespace.values(), itertools.repeat(obj)))
+    except RuntimeError:
+        # Another thread has changed it meanwhile.
+        return True
 
-    They are places of their own, which patching the function's site doesn't reach.
+
+def find_copies(*functions: object) -> Iterator[str]:
+    """Yield the places in classes of imported modules that hold one of ``functions``, as it is or as a static method.
+
+    They are places of their own, which patching a function's site doesn't reach.
     """
+    wanted = set(map(id, functions))
     for module_name, namespace in _namespaces():
-        for cls in namespace.copy().values():
-            if isinstance(cls, type) and cls.__module__ == module_name:
+        # Not by isinstance: it asks for ``__class__``, with which a lazy object does what it likes.
+        classes: list[Any] = [value for value in namespace.copy().values() if issubclass(type(value), type)]
+        for cls in classes:
+            if cls.__module__ == module_name:
                 for name, value in cls.__dict__.copy().items():
-                    if value is function or _inside(value) is function:
+                    if id(value) in wanted or id(_inside(value)) in wanted:
                         yield f"{module_name}:{cls.__qualname__}.{name}"
 
 

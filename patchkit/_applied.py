@@ -32,6 +32,8 @@ class PatchStatus:
         sites: What it has changed, or would change again after a suspension.
         reason: Why it was left out, or applied with a reservation.
         problem: What is wrong with it now, if something is.
+        unreached: Places in classes that hold a patched function as it was: callers that use them see nothing of the
+            patch.
     """
 
     name: str
@@ -41,6 +43,7 @@ class PatchStatus:
     sites: tuple[str, ...] = ()
     reason: str = ""
     problem: str = ""
+    unreached: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Report:
             lines.append(f"{status.state:<10} {status.name}{on}  contract {status.verdict or 'not judged'}")
             lines += [f"{'':<10}   {site}" for site in status.sites]
             lines += [f"{'':<10}   {text}" for text in (status.reason, status.problem) if text]
+            lines += [f"{'':<10}   not reached: {place}" for place in status.unreached]
         return "\n".join(lines)
 
 
@@ -260,7 +264,8 @@ class Applied:
 
     def _status(self, installation: Installation) -> PatchStatus:
         step = installation.step
-        problems = installation.ctx.problems() if installation.state is State.INSTALLED else []
+        is_on = installation.state is State.INSTALLED
+        problems = installation.ctx.problems() if is_on else []
         return PatchStatus(
             installation.name,
             step.entry.on,
@@ -269,6 +274,7 @@ class Applied:
             tuple(installation.ctx.sites()),
             step.reason,
             "; ".join(problems),
+            tuple(installation.ctx.unreached()) if is_on else (),
         )
 
 

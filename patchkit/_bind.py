@@ -19,6 +19,10 @@ from typing import Any
 
 __all__ = ["closing_over", "taking_self", "taking_self_of_class", "twin_of"]
 
+_ANYTHING = [
+    inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
+    inspect.Parameter("kwargs", inspect.Parameter.VAR_KEYWORD),
+]
 _FUTURE_FLAGS = 0x1FF0000  # the CO_FUTURE_* bits of code flags
 
 
@@ -180,6 +184,7 @@ def taking_self_of_class(raw: Any) -> Callable[..., Any]:
 
 def _passing_for(function: Callable[..., Any], call: Callable[..., Any]) -> Callable[..., Any]:
     functools.update_wrapper(call, function, updated=())
+    call.__signature__ = inspect.Signature(_ANYTHING)  # type: ignore[attr-defined]
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):

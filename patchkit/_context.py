@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from ._alias import find_copies
 from ._effects import ActionRecord
 from ._hooks import HookRecord
 from ._journal import Journal, Record
@@ -242,6 +243,12 @@ class Context:
     def changes(self) -> list[tuple[str, object, object, int]]:
         """Site, what was on it, what is on it, and how many sites alike, for the audit log."""
         return [record.change() for record in self.journal.records if isinstance(record, LayerRecord)]
+
+    def unreached(self) -> list[str]:
+        """Places that hold a function as it was before, and that patching its site doesn't reach."""
+        records = [record for record in self.journal.records if isinstance(record, LayerRecord)]
+        functions = [function for record in records if (function := record.stock_function()) is not None]
+        return list(find_copies(*functions)) if functions else []
 
     def problems(self) -> list[str]:
         """What is not in place now."""

@@ -134,16 +134,18 @@ class _Action(Effect):
         super().__init__()
         self._do = do
         self._undo = undo
-        self._taken = False
+        # Whether the step has been taken; None while it, or its inverse, is under way, and after it was interrupted.
+        self._taken: bool | None = False
 
     def settle(self) -> None:
-        # "Taken" is noted before the step and forgotten after its inverse, so whatever is interrupted is run again.
-        if self.share.active and not self._taken:
-            self._taken = True
-            self._do()
-        elif not self.share.active and self._taken:
-            self._undo()
-            self._taken = False
+        active = self.share.active
+        if self._taken is not active:
+            self._taken = None
+            if active:
+                self._do()
+            else:
+                self._undo()
+            self._taken = active
 
 
 class ActionRecord(EffectRecord):

@@ -9,9 +9,10 @@ that hangs.
 from __future__ import annotations
 
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType, TracebackType
-from typing import Any
 
 __all__ = ["InterruptsDeferred"]
 
@@ -21,7 +22,7 @@ class InterruptsDeferred:
 
     def __init__(self) -> None:
         self.pending = False
-        self._previous: Any = None
+        self._handler: _Handler | None = None
         self._frame: FrameType | None = None
 
     def poll(self) -> None:
@@ -29,29 +30,56 @@ class InterruptsDeferred:
         if self.pending:
             self._deliver()
 
+    def note(self, frame: FrameType | None) -> None:
+        """Hold an interrupt back, unless one is waiting already."""
+        self._frame = frame
+        if self.pending or self._handler is None:
+            self._deliver()
+        self.pending = True
+
     def __enter__(self) -> InterruptsDeferred:
         if threading.current_thread() is threading.main_thread():
-            handler = signal.getsignal(signal.SIGINT)
+            previous = signal.getsignal(signal.SIGINT)
             # A handler that isn't Python's, or none at all, is nothing that could raise in the middle of a step.
-            if callable(handler):
-                self._previous = handler
-                signal.signal(signal.SIGINT, self._note)
+            if callable(previous):
+                self._handler = _Handler(self, previous, sys._getframe(1))
+                signal.signal(signal.SIGINT, self._handler)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._previous is not None:
-            signal.signal(signal.SIGINT, self._previous)
-            if self.pending:
-                self._deliver()
-
-    def _note(self, number: int, frame: FrameType | None) -> None:
-        if self.pending:
-            self._deliver()
-        self.pending = True
-        self._frame = frame
+        if self._handler is not None:
+            self._handler.is_over = True
+            signal.signal(signal.SIGINT, self._handler.previous)
+            self.poll()
 
     def _deliver(self) -> None:
         self.pending = False
-        self._previous(signal.SIGINT, self._frame)
+        if self._handler is not None:
+            self._handler.previous(signal.SIGINT, self._frame)
+
+
+class _Handler:
+    """Notes SIGINT for a block as long as the frame runs in which the block stands.
+
+    A second interrupt may hit while the handler is put in place or taken out. Should it stay because of that, it hands
+    on everything to the one before it.
+    """
+
+    def __init__(
+        self, block: InterruptsDeferred, previous: Callable[[int, FrameType | None], object], home: FrameType
+    ) -> None:
+        self.previous = previous
+        self.is_over = False
+        self._block = block
+        self._home = home
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        running = frame
+        while running is not None and running is not self._home:
+            running = running.f_back
+        if running is None or self.is_over:
+            self.previous(number, frame)
+        else:
+            self._block.note(frame)

@@ -48,7 +48,7 @@ class Failure:
     error: BaseException
 
     def __str__(self) -> str:
-        return f"{self.what} ({self.error or type(self.error).__name__})"
+        return f"{self.what} ({str(self.error) or type(self.error).__name__})"
 
 
 class Journal:

@@ -109,38 +109,39 @@ class Entry:
 Entries = tuple[Entry, ...]
 
 
-def entry_of(entries: Entries, layer: Layer, site: AnySite) -> Entry | None:
-    """Return the entry that stands for the same application of the same patch, if there is one.
-
-    Raises:
-        OrderError: The patch is applied there with other options.
-    """
-    for entry in entries:
-        if entry.layer.patch == layer.patch and entry.layer.ident == layer.ident:
-            if entry.layer.variant == layer.variant:
-                return entry
-            if entry.layer.targets is None:
-                raise OrderError(
-                    f"{site.path}: expected {layer.patch!r} with the options that it is already applied with, "
-                    "found other ones. Revert the first application before applying it differently.",
-                    patch=layer.patch,
-                )
-    return None
+def entry_of(entries: Entries, layer: Layer) -> Entry | None:
+    """Return the entry that stands for the same application of the same patch, if there is one."""
+    return next(
+        (entry for entry in entries if entry.layer.variant == layer.variant and _alike(entry.layer, layer)), None
+    )
 
 
 def changed(entries: Entries, layer: Layer, change: Change, owner: object, site: AnySite) -> Entries:
     """Return the entries after ``owner`` has changed its share in ``layer``, the very same ones if nothing changes.
 
     An entry without owners is left out.
+
+    Raises:
+        OrderError: The patch is applied there with other options.
     """
-    old = entry_of(entries, layer, site)
+    old = entry_of(entries, layer)
     share = change(old.share if old is not None else NOBODY, owner)
     if share == (old.share if old is not None else NOBODY):
         return entries
     if old is None:
+        if layer.targets is None and any(_alike(entry.layer, layer) for entry in entries):
+            raise OrderError(
+                f"{site.path}: expected {layer.patch!r} with the options that it is already applied with, found other "
+                "ones. Revert the first application before applying it differently.",
+                patch=layer.patch,
+            )
         return (*entries, Entry(layer, share))
     new = (Entry(old.layer, share),) if share.owners else ()
     return tuple(kept for entry in entries for kept in (new if entry is old else (entry,)))
+
+
+def _alike(layer: Layer, other: Layer) -> bool:
+    return layer.patch == other.patch and layer.ident == other.ident
 
 
 def active_layers(entries: Iterable[Entry]) -> list[Layer]:

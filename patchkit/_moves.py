@@ -155,9 +155,12 @@ def _carry_out(work_out: Callable[[], tuple[_Steps, list[Exception]]], *, strict
                     errors.append(error)
             if errors and strict:
                 raise errors[0]
-            CLOCK.now += 1
-            for site, plan in feasible:
-                _take(site, plan)
+            try:
+                for site, plan in feasible:
+                    _take(site, plan)
+            finally:
+                # At the end: what somebody has worked out from a state half-way is not valid.
+                CLOCK.now += 1
         return errors
 
 

@@ -48,8 +48,9 @@ class Names:
         olds = {id(old): old for old in map(self.followed, before) if old is not target and can_have_aliases(old)}
         if not olds:
             return
-        names = list(find_aliases(*olds.values(), target))
-        if target is not self.original and id(target) not in self._at_home:
+        is_new = target is not self.original and id(target) not in self._at_home
+        names = list(find_aliases(*olds.values(), *([target] if is_new else [])))
+        if is_new:
             self._at_home[id(target)] = frozenset(
                 (module, name)
                 for held, namespace, module, name in names

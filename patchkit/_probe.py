@@ -164,6 +164,8 @@ def _main(target: str, result: str) -> int:
     module_name, _, function_name = target.partition(":")
     try:
         measured = getattr(importlib.import_module(module_name), function_name)()
+        if not isinstance(measured, dict):
+            raise TypeError(f"expected {target} to return a dictionary of what it measured, found {measured!r}")
         outcome = {"status": "proven", "measured": measured}
     except RefusedError as error:
         outcome = {"status": "refused", "error": str(error)}

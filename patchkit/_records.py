@@ -5,12 +5,13 @@ Handles share a layer: doing counts an owner, undoing takes it away, and the lay
 
 from __future__ import annotations
 
+import types
 import weakref
 from collections.abc import Sequence
 
 from ._layers import Entries, Layer, entry_of
 from ._moves import move, move_on, settle, standing_stack
-from ._shares import Change, Share, Targets
+from ._shares import LOCK, Change, Share, Targets
 from ._site import ABSENT, AnySite
 from ._stacks import Stack
 from .errors import RevertError
@@ -37,14 +38,27 @@ class LayerRecord:
         return site.path, site.inherited() if before is ABSENT else before, site.read(), len(self.sites)
 
     def has_effect(self) -> bool:
-        """Whether the layer is on somewhere, and something is other than it was."""
-        for site in self.sites:
-            stack = standing_stack(site)
-            if stack is not None and len(stack.entries) > 1:
-                return True
-            if stack is not None and not stack.holds(site.read(), stack.original, site):
-                return True
-        return False
+        """Whether something is other than it was, or would be if another handle hadn't suspended the layer."""
+        with LOCK:
+            return any(self._has_effect_on(site) for site in self.sites)
+
+    def _has_effect_on(self, site: AnySite) -> bool:
+        stack = standing_stack(site)
+        entry = entry_of(stack.entries, self.layer) if stack is not None else None
+        if stack is None or entry is None:
+            return False
+        if not entry.share.active:
+            return True
+        # A wrapper is never what it wraps; a value may be what was there anyway.
+        is_other = self.layer.make is not None or len(stack.entries) > 1
+        return entry.active and (is_other or not stack.holds(site.read(), stack.original, site))
+
+    def stock_function(self) -> object:
+        """Return the function that was on the first site before, or ``None`` if it was no function."""
+        stack = standing_stack(self.sites[0])
+        original = stack.original if stack is not None else None
+        function = original.__func__ if isinstance(original, (staticmethod, classmethod)) else original
+        return function if isinstance(function, types.FunctionType) else None
 
     def do(self) -> None:
         if self.layer.targets is not None:
@@ -68,6 +82,11 @@ class LayerRecord:
             move(self, Share.resume)
 
     def problem(self) -> str | None:
+        # A look in the middle of somebody else's move would see a problem where there is none.
+        with LOCK:
+            return self._problem()
+
+    def _problem(self) -> str | None:
         proven: Entries = ()
         for site in self.sites:
             stack = standing_stack(site)
@@ -75,15 +94,15 @@ class LayerRecord:
                 found = None if site.owner is None else f"expected the layer of {self.layer.patch!r}, found none"
             else:
                 # Sites alike have the very same entries.
-                found = None if stack.entries is proven else self._absence(stack, site)
+                found = None if stack.entries is proven else self._absence(stack)
                 proven = stack.entries
                 found = found or stack.problem(site)
             if found is not None:
                 return f"{site.path}: {found}"
         return None
 
-    def _absence(self, stack: Stack, site: AnySite) -> str | None:
-        entry = entry_of(stack.entries, self.layer, site)
+    def _absence(self, stack: Stack) -> str | None:
+        entry = entry_of(stack.entries, self.layer)
         if entry is None:
             return f"expected the layer of {self.layer.patch!r}, found none"
         if not entry.share.active:
@@ -110,8 +129,8 @@ class TargetsRecord:
         return f"{len(self._refs)} targets"
 
     def has_effect(self) -> bool:
-        """Never by itself: it takes a layer that acts for the targets."""
-        return False
+        """Not by itself, since it takes a layer that acts for the targets, or would if another handle let it."""
+        return any(obj not in self.targets for obj in self._alive())
 
     def do(self) -> None:
         self._change(Share.acquire)
@@ -126,8 +145,14 @@ class TargetsRecord:
         self._change(Share.resume)
 
     def problem(self) -> str | None:
-        missing = sum(1 for obj in self._alive() if obj not in self.targets)
-        return f"expected all targets to be acted for, found {missing} that aren't" if missing else None
+        missing = [obj for obj in self._alive() if obj not in self.targets]
+        if not missing:
+            return None
+        suspended = sum(map(self.targets.owns, missing))
+        return (
+            f"expected the patch to act for {len(self._refs)} targets, found {suspended} of them that another handle "
+            f"has suspended, and {len(missing) - suspended} that it doesn't know"
+        )
 
     def _alive(self) -> list[object]:
         return [obj for ref in self._refs if (obj := ref()) is not None]

@@ -112,9 +112,11 @@ class Targets:
             Exception: What a watcher raised. All of them were called, and the set itself has changed.
         """
         with LOCK:
-            for obj in objects:
-                self._change_one(obj, change, owner)
-            CLOCK.now += 1
+            try:
+                for obj in objects:
+                    self._change_one(obj, change, owner)
+            finally:
+                CLOCK.now += 1
         errors: list[Exception] = []
         for callback in tuple(self._watchers):
             try:

@@ -15,13 +15,16 @@ _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_O
 def misfit(wrapper: Callable[..., Any], original: Callable[..., Any]) -> str | None:
     """Say which call that ``original`` accepts ``wrapper`` would not, or return ``None`` if there is none.
 
-    Nothing is said about callables whose signature can't be read, such as many written in C.
+    Nothing is said about callables whose signature can't be read, such as many written in C, or tells nothing, such
+    as ``(*args, **kwargs)`` of a mock or of a careless decorator.
     """
     try:
         # The wrapper's own parameters count, not those that it claims through __wrapped__.
         mine = list(inspect.signature(wrapper, follow_wrapped=False).parameters.values())
         theirs = list(inspect.signature(original).parameters.values())
     except (TypeError, ValueError):
+        return None
+    if [p.kind for p in theirs] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:
         return None
     takes_args = any(p.kind is p.VAR_POSITIONAL for p in mine)
     takes_kwargs = any(p.kind is p.VAR_KEYWORD for p in mine)
@@ -40,16 +43,36 @@ def _positional_misfit(
             return f"it takes {len(slots)} positional arguments, expected {len(wanted)}"
         if any(p.kind is p.VAR_POSITIONAL for p in theirs):
             return "it lacks *args"
+    by_name = _names_for_keywords(theirs)
     for slot, parameter in zip(slots, wanted, strict=False):
         if parameter.kind is parameter.POSITIONAL_OR_KEYWORD and slot.name != parameter.name:
             return f"its parameter {slot.name!r} stands where {parameter.name!r} is expected"
         if parameter.default is not parameter.empty and slot.default is slot.empty:
             return f"its parameter {slot.name!r} lacks a default"
-    by_name = {p.name for p in theirs if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+        if _takes_name(parameter) and not _takes_name(slot) and slot.default is slot.empty:
+            return f"its parameter {slot.name!r} can't be given by name"
+        if parameter.kind is parameter.POSITIONAL_ONLY and _takes_name(slot) and by_name(slot.name):
+            return f"its parameter {slot.name!r} is not positional-only"
+    required = {p.name for p in theirs if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    takes_more = any(p.kind is p.VAR_POSITIONAL for p in theirs)
     for slot in slots[len(wanted) :]:
-        if slot.default is slot.empty and (slot.kind is slot.POSITIONAL_ONLY or slot.name not in by_name):
+        if slot.default is slot.empty and not (_takes_name(slot) and slot.name in required):
             return f"its parameter {slot.name!r} is one too many and has no default"
+        if takes_more and _takes_name(slot) and by_name(slot.name):
+            return f"its parameter {slot.name!r} stands where *args is expected"
     return None
+
+
+def _takes_name(parameter: inspect.Parameter) -> bool:
+    return parameter.kind is not parameter.POSITIONAL_ONLY
+
+
+def _names_for_keywords(parameters: list[inspect.Parameter]) -> Callable[[str], bool]:
+    """Return whether a call may have an argument of a name beside all that are given by position."""
+    if any(p.kind is p.VAR_KEYWORD for p in parameters):
+        return lambda name: True
+    names = {p.name for p in parameters if p.kind in _BY_NAME}
+    return names.__contains__
 
 
 def _named_misfit(

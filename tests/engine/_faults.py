@@ -39,7 +39,9 @@ LIMIT = 1
 
 
 class Scene:
-    """A library, somebody who uses it, objects, three patches that share no site but use every primitive, and a memory."""
+    """A library, somebody who uses it, objects, three patches that share no site but use every primitive, and a
+    memory.
+    """
 
     def __init__(self, lab: Lab) -> None:
         self.lab = lab

@@ -1,4 +1,6 @@
-"""What tests of the engine and of the laws share: small libraries to patch, patches to do it, and a memory for what was there."""
+"""What tests of the engine and of the laws share: small libraries to patch, patches to do it, and a memory for what
+was there.
+"""
 
 from __future__ import annotations
 
@@ -52,15 +54,12 @@ class Lab:
 
     def patch(self, name: str, install: Step, **attributes: Any) -> type[Patch]:
         """Register a patch of the class form that does ``install``; steps take the context alone."""
-        steps = {
-            step: staticmethod(attributes.pop(step)) for step in ("check", "verify", "uninstall") if step in attributes
-        }
         texts = {"summary": "for a test", "why": "for a test", "how": "for a test", "until": "the test ends"}
-        cls = type(
-            f"Patch{next(self._serial)}",
-            (Patch,),
-            {"__module__": __name__, "name": name, **texts, "install": staticmethod(install), **steps, **attributes},
-        )
+        namespace: dict[str, Any] = {"__module__": __name__, "name": name, **texts, "install": install, **attributes}
+        for step in ("install", "check", "verify", "uninstall"):
+            if step in namespace:
+                namespace[step] = staticmethod(namespace[step])
+        cls = type(f"Patch{next(self._serial)}", (Patch,), namespace)
         self.keep(name)
         return registry.register(cls)
 
@@ -116,7 +115,10 @@ def _namespace(owner: Any) -> Mapping[str, Any]:
     slots = [name for cls in type(owner).__mro__ for name in vars(cls).get("__slots__", ())]
     held = {name: getattr(owner, name) for name in slots if name != "__weakref__" and hasattr(owner, name)}
     # Written by `copy` when it has seen an instance.
-    return {**held, **{name: value for name, value in getattr(owner, "__dict__", {}).items() if name != "__slotnames__"}}
+    return {
+        **held,
+        **{name: value for name, value in getattr(owner, "__dict__", {}).items() if name != "__slotnames__"},
+    }
 
 
 class Handle:
@@ -172,7 +174,9 @@ class Module:
 
 
 def prefixing(word: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a maker of wrappers for functions of one argument, whose results tell who has been called, outermost first."""
+    """Return a maker of wrappers for functions of one argument, whose results tell who has been called, outermost
+    first.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(x: Any) -> str:

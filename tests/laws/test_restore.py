@@ -78,7 +78,9 @@ KINDS: list[tuple[str, Callable[[Any], Any], type, str]] = [
 def test_every_kind_of_site(
     lab: Lab, lib: Any, site: str, call: Callable[[Any], Any], kind: type, expected: str
 ) -> None:
-    """A function, method, staticmethod, classmethod or property, own or inherited, keeps its kind and comes back itself."""
+    """A function, method, staticmethod, classmethod or property, own or inherited, keeps its kind and comes back
+    itself.
+    """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
         def any_form(*args: Any, **kwargs: Any) -> str:
@@ -148,7 +150,9 @@ def test_instances_and_slots(lab: Lab, lib: Any) -> None:
 
 
 def test_method_bound_to_its_own_instance(lab: Lab, lib: Any) -> None:
-    """A bound method in an instance's dictionary comes back as the same object if somebody still has it, else as an equal one."""
+    """A bound method in an instance's dictionary comes back as the same object if somebody still has it, else as an
+    equal one.
+    """
     kept, unseen = lib.Base(), lib.Base()
     kept.own = method = kept.m
     unseen.own = unseen.m
@@ -187,7 +191,12 @@ def test_attributes_set_and_deleted(lab: Lab, lib: Any) -> None:
 
 def test_items_of_dictionaries(lab: Lab, lib: Any) -> None:
     """An item of a dictionary is what it was, present or absent."""
-    lab.patch("t.items", lambda ctx: (ctx.set_item(lib.TABLE, "present", 2), ctx.set_item(lib.TABLE, "absent", 3))[0])
+
+    def install(ctx: Context) -> None:
+        ctx.set_item(lib.TABLE, "present", 2)
+        ctx.set_item(lib.TABLE, "absent", 3)
+
+    lab.patch("t.items", install)
     with lab.apply("t.items") as applied:
         assert lib.TABLE == {"present": 2, "absent": 3}
         with applied.reverted():
@@ -219,7 +228,9 @@ def test_hooks_keep_their_order(lab: Lab) -> None:
 
     module.register_forward_hook(before)
     lab.patch("t.hook", lambda ctx: ctx.hook(ctx.model, "forward_hook", ours), resources=("model",))
-    lab.patch("t.too", lambda ctx: ctx.hook(ctx.model, "forward_hook", ours_too, with_kwargs=True), resources=("model",))
+    lab.patch(
+        "t.too", lambda ctx: ctx.hook(ctx.model, "forward_hook", ours_too, with_kwargs=True), resources=("model",)
+    )
     applied = lab.apply("t.hook", "t.too", model=module)
     module.register_forward_hook(after)
     assert module.hooks == [before, ours, ours_too, after]
@@ -300,7 +311,9 @@ def test_module_imported_meanwhile(lab: Lab, lib: Any) -> None:
 
 
 def test_names_of_a_class_follow(lab: Lab, lib: Any) -> None:
-    """Replacing a class reaches its copies; afterwards the replacement still has its own name in its author's module."""
+    """Replacing a class reaches its copies; afterwards the replacement still has its own name in its author's
+    module.
+    """
     author = lab.library("restauthor", "class Better:\n    pass\nstill = Better\n")
     user = lab.library("restuser", "from restlib import Base\n")
     memory = Memory(lib, user, author)
@@ -313,7 +326,9 @@ def test_names_of_a_class_follow(lab: Lab, lib: Any) -> None:
 
 
 def test_names_survive_a_replacement_that_has_no_identity(lab: Lab, lib: Any) -> None:
-    """Where a function is replaced by ``None``, its copies can't be told afterwards: that is refused, and nothing is changed."""
+    """Where a function is replaced by ``None``, its copies can't be told afterwards: that is refused, and nothing is
+    changed.
+    """
     from patchkit.errors import VerifyError
 
     user = lab.library("restuser", "from restlib import f as copied\n")
@@ -358,7 +373,8 @@ def test_lazy_module_stays_lazy(lab: Lab, lib: Any) -> None:
 
     lab.write("restlazy", "raise RuntimeError('loaded')\n")
     spec = importlib.util.find_spec("restlazy")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     loader = importlib.util.LazyLoader(spec.loader)
     spec.loader = loader
     lazy = importlib.util.module_from_spec(spec)
@@ -381,8 +397,15 @@ def test_wrapper_passes_for_the_original(lab: Lab, lib: Any) -> None:
 
 
 def test_pickle_by_reference(lab: Lab, lib: Any) -> None:
-    """A wrapped function pickles by its name, as the original does, and the pickle means whatever is there when it is read."""
-    lab.patch("t.f", lambda ctx: (ctx.wrap("restlib:f", prefixing("new")), ctx.wrap("restlib:Base.m", prefixing_method("new")))[0])
+    """A wrapped function pickles by its name, as the original does, and the pickle means whatever is there when it is
+    read.
+    """
+
+    def install(ctx: Context) -> None:
+        ctx.wrap("restlib:f", prefixing("new"))
+        ctx.wrap("restlib:Base.m", prefixing_method("new"))
+
+    lab.patch("t.f", install)
     with lab.apply("t.f"):
         data = pickle.dumps([lib.f, lib.Base.m])
         assert pickle.loads(data) == [lib.f, lib.Base.m]
@@ -402,7 +425,9 @@ def test_pickle_of_a_patched_instance(lab: Lab, lib: Any) -> None:
 
 
 def test_coroutines_and_generators_stay_what_they_are(lab: Lab) -> None:
-    """An async function, generator or async generator in the decorator form is one for whoever asks, and works as one."""
+    """An async function, generator or async generator in the decorator form is one for whoever asks, and works as
+    one.
+    """
     import asyncio
 
     import patchkit
@@ -452,7 +477,9 @@ def test_coroutines_and_generators_stay_what_they_are(lab: Lab) -> None:
 
 
 def test_authors_function_stays_as_it_is(lab: Lab, lib: Any) -> None:
-    """What a maker returns may be an author's own function with a name elsewhere: nothing is written on it, it keeps its name."""
+    """What a maker returns may be an author's own function with a name elsewhere: nothing is written on it, it keeps
+    its name.
+    """
     author = lab.library("restauthor", 'def instead(x):\n    "Say instead."\n    return f"instead({x})"\n')
     memory = Memory(author, vars(author.instead))
     lab.patch("t.instead", lambda ctx: ctx.wrap("restlib:f", lambda _: author.instead))
@@ -499,7 +526,9 @@ def test_action_is_undone(lab: Lab) -> None:
 
 
 def test_deep_copy_is_not_patched_twice(lab: Lab, lib: Any) -> None:
-    """A deep copy of a patched instance carries the override; applying the patch to it does it once, reverting takes it out."""
+    """A deep copy of a patched instance carries the override; applying the patch to it does it once, reverting takes
+    it out.
+    """
     base = lib.Base()
     lab.patch("t.m", lambda ctx: ctx.wrap_each([ctx.model], "m", prefixing_method("new")), resources=("model",))
     first = lab.apply("t.m", model=base)
