@@ -29,7 +29,7 @@ class PatchStatus:
         on: The model that the manifest selects for it, where it names one.
         state: ``installed``, ``suspended``, ``reverted``, ``stranded``; ``skip`` or ``disabled`` if it never was.
         verdict: What its contract came to.
-        sites: What it has changed, or would change again after a suspension.
+        sites: What it has changed, or would change again after a suspension: sites, hooks and steps of its own.
         reason: Why it was left out, or applied with a reservation.
         problem: What is wrong with it now, if something is.
         unreached: Places in classes that hold a patched function as it was: callers that use them see nothing of the
@@ -271,7 +271,7 @@ class Applied:
             step.entry.on,
             installation.state.value,
             step.judgement.verdict.value if step.judgement else None,
-            tuple(installation.ctx.sites()),
+            (*installation.ctx.sites(), *installation.ctx.steps()),
             step.reason,
             "; ".join(problems),
             tuple(installation.ctx.unreached()) if is_on else (),

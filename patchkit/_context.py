@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, MutableMappin
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._alias import find_copies
-from ._effects import ActionRecord
+from ._effects import ActionRecord, EffectRecord
 from ._hooks import HookRecord
 from ._journal import Journal, Record
 from ._layers import Layer, Make
@@ -239,6 +239,10 @@ class Context:
     def sites(self) -> list[str]:
         """The sites that this application holds, for reports."""
         return [record.describe() for record in self.journal.records if isinstance(record, LayerRecord)]
+
+    def steps(self) -> list[str]:
+        """The hooks and steps of its own that this application has taken, for reports."""
+        return [record.describe() for record in self.journal.records if isinstance(record, EffectRecord)]
 
     def changes(self) -> list[tuple[str, object, object, int]]:
         """Site, what was on it, what is on it, and how many sites alike, for the audit log."""

@@ -25,6 +25,8 @@ class _Hook(Effect):
         self._hook = hook
         self._options = options
         self.handle: Any = None
+        # The handle of a removal that is under way.
+        self._leaving: Any = None
         # Who stood before and behind the hook when it was taken out for a while: ids, or hooks of ours, since their
         # ids change.
         self._ahead: list[object] = []
@@ -44,11 +46,18 @@ class _Hook(Effect):
             self._back_in_line()
         elif self.handle is not None:
             self._remember_line()
-            self.handle.remove()
+            self._leaving = self.handle
+            self._finish_removal()
+
+    def _finish_removal(self) -> None:
+        if self._leaving is not None:
             self.handle = None
+            self._leaving.remove()
+            self._leaving = None
 
     def _clear_up(self, module: Any) -> None:
         """Take out what a registration that was interrupted may have left: nobody has its handle."""
+        self._finish_removal()
         if self._unsure is None or self.handle is not None:
             return
         held = dict(_dictionaries(module))
@@ -73,6 +82,8 @@ class _Hook(Effect):
 
     def _back_in_line(self) -> None:
         hooks = self.handle.hooks_dict_ref()
+        if hooks is None or self.handle.id not in hooks:
+            return
         _REGISTERED[id(hooks), self.handle.id] = self
         keys = [key for key in hooks if key != self.handle.id]
         line = [_REGISTERED.get((id(hooks), key), key) for key in keys]

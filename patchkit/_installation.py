@@ -8,7 +8,7 @@ from collections.abc import Callable
 from ._context import Context
 from ._journal import Failure
 from ._plan import Step
-from .errors import InstallError, NothingToDoError, PatchkitError, ResourceError, VerifyError
+from .errors import InstallError, NothingToDoError, PatchkitError, ResourceError, RevertError, VerifyError
 
 __all__ = ["Installation", "State"]
 
@@ -116,7 +116,7 @@ class Installation:
         if self.state is not State.INSTALLED:
             return False
         self.state = State.SUSPENDED
-        self.ctx.journal.suspend()
+        self._moved(self.ctx.journal.suspend, "suspended")
         return True
 
     def resume(self, who: object) -> bool:
@@ -127,9 +127,22 @@ class Installation:
         self._suspenders.discard(who)
         if self._suspenders or self.state is not State.SUSPENDED:
             return False
-        self.ctx.journal.resume()
+        self._moved(self.ctx.journal.resume, "brought back")
         self.state = State.INSTALLED
         return True
+
+    def _moved(self, move: Callable[[], None], participle: str) -> None:
+        try:
+            move()
+        except PatchkitError:
+            raise
+        except Exception as error:
+            raise RevertError(
+                f"{self.name}: it can't be {participle}: {type(error).__name__}: {error}. A step of its own or "
+                "an inverse failed; the cause is chained to this error.",
+                patch=self.name,
+                exceptions=[error],
+            ) from error
 
     def _guarded(
         self, call: Callable[[Context], None], what: str, wrap: type[InstallError | VerifyError] = InstallError

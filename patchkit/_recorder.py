@@ -83,7 +83,14 @@ class Recorder:
             {"site": site, "before": _described(before), "after": _described(after), "count": count}
             for site, before, after, count in installation.ctx.changes()
         ]
-        self._record("patch.installed", **_who(installation), changes=changes, duration_us=duration_us)
+        self._record(
+            "patch.installed",
+            **_who(installation),
+            modules=list(installation.step.entry.modules) or None,
+            changes=changes or None,
+            steps=installation.ctx.steps() or None,
+            duration_us=duration_us,
+        )
 
     def verified(self, installation: Installation, duration_us: int) -> None:
         """Record a patch that was found in effect."""

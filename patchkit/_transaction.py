@@ -179,6 +179,13 @@ def _checked(
 
 def _context(step: Step, model: object, resources: Mapping[str, object], findings: Findings) -> Context:
     given = dict(resources)
+    if step.entry.on is not None and "model" not in step.patch.resources:
+        raise ResourceError(
+            f"{step.label}: expected a patch that is given a model, since the manifest says on = {step.entry.on!r}; "
+            "found one that acts for the whole process. Take 'on' out of the entry, or write the patch with "
+            'resources = ("model",).',
+            patch=step.patch.name,
+        )
     if model is not None or step.entry.on is not None:
         given["model"] = _selected(step, model)
     missing = [name for name in step.patch.resources if given.get(name) is None]

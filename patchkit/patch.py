@@ -113,6 +113,8 @@ def validate_patch(patch: Patch, origin: str) -> None:
         faults.append(f"contract: expected a Contract, found {type(patch.contract).__name__}")
     if not (isinstance(patch.Options, type) and issubclass(patch.Options, PatchOptions)):
         faults.append("Options: expected a subclass of patchkit.PatchOptions")
+    if patch.probe is not None and not isinstance(patch.probe, Probe):
+        faults.append(f"probe: expected a Probe(target, ranks), found {type(patch.probe).__name__}")
     for field in ("resources", "after", "conflicts"):
         if not isinstance(getattr(patch, field), tuple):
             faults.append(f"{field}: expected a tuple of names, found {type(getattr(patch, field)).__name__}")

@@ -256,6 +256,9 @@ def _load(name: str, entry_point: importlib.metadata.EntryPoint) -> Patch:
             f"{type(error).__name__}: {error}. Repair or uninstall that distribution.",
             patch=name,
         ) from error
+    if name in _REGISTERED:
+        # What a decorator returns is the function; loading it has registered the patch that it made.
+        return _REGISTERED[name]
     if not isinstance(patch, Patch) or patch.name != name:
         found = f"a patch named {patch.name!r}" if isinstance(patch, Patch) else f"a {type(patch).__name__}"
         raise RegistrationError(

@@ -18,7 +18,7 @@ _LISTS = ("findings", "changes", "sites", "aliases", "stranded")
 # Facts of little use to a reader of the table; --format json has them all.
 _LEFT_OUT = frozenset({"requires", "source", "modules", "policy", "before", "after", "sha256"})
 # Fields whose values speak for themselves.
-_NAMELESS = frozenset({"verdict", "outcome", "reason", "action", "step", "site"})
+_NAMELESS = frozenset({"verdict", "outcome", "reason", "site"})
 
 
 def history_text(blocks: Iterable[Block], style: Style) -> str:

@@ -110,10 +110,10 @@ def test_quietly_never_raises_and_says_what_is_missing(
     """A roll-back goes on without the log: the event goes to stderr, whole, and to the ordinary records."""
     log = AuditLog(unwritable, policy=policy)
     with capture_logs() as captured:
-        log.record_quietly("rollback.step", tx="t", step="restore m:f", error=ValueError("\x1b"))
+        log.record_quietly("rollback.step", tx="t", steps=["restore m:f"], error=ValueError("\x1b"))
     (line,) = capsys.readouterr().err.splitlines()
     error = '{"type":"builtins.ValueError","message":"\\u001b"}'
-    event = f'{{"event":"rollback.step","tx":"t","step":"restore m:f","error":{error}}}'
+    event = f'{{"event":"rollback.step","tx":"t","steps":["restore m:f"],"error":{error}}}'
     assert line.startswith(f"patchkit: this is not on the audit log: {event}: can't write the audit log")
     assert [event["event"] for event in captured] == ["rollback.step"]
 

@@ -129,6 +129,28 @@ def test_declared_by_a_distribution(lab: Lab, monkeypatch: pytest.MonkeyPatch) -
     assert registry.find("g.declared") is patch
 
 
+def test_declared_function(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An entry point may name a function that a decorator has made a patch of: loading it registers that patch."""
+    lab.write(
+        "regfunction",
+        """
+        import patchkit
+
+        @patchkit.wrap("json:dumps", name="g.function", summary="For a test.")
+        def function(original, obj, **kwargs):
+            return original(obj, **kwargs)
+        """,
+    )
+    entry_points(monkeypatch, metadata.EntryPoint("g.function", "regfunction:function", registry.GROUP))
+    assert registry.find("g.function").name == "g.function"
+
+
+def test_probe_of_the_wrong_kind() -> None:
+    """A probe that is only a text is refused where it is declared, not when it is run."""
+    with pytest.raises(RegistrationError, match="probe: expected a Probe"):
+        registry.register(declare("g.probed", probe="module:function"))
+
+
 DISTRIBUTION = """
 import patchkit
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from patchkit import Context, _effects, _site
-from patchkit.errors import VerifyError
+from patchkit.errors import ResourceError, VerifyError
 from tests.engine._kit import Lab, Memory, Module, prefixing_method
 
 SOURCE = """
@@ -197,3 +197,11 @@ def test_thousand_instances(lab: Lab, lib: Any) -> None:
     assert applied.report().patches[0].sites == ("locallib:Thing.m (one instance) and 999 more",)
     applied.revert()
     assert [vars(thing) for thing in things] == [{}] * 1000
+
+
+def test_process_wide_patch_refuses_a_model_of_its_own(lab: Lab, lib: Any) -> None:
+    """``on`` for a patch that takes no model would promise what it can't keep."""
+    lab.patch("l.everywhere", lambda ctx: ctx.set(lib, "EVERYWHERE", 1))
+    with pytest.raises(ResourceError, match="expected a patch that is given a model"):
+        lab.apply({"name": "l.everywhere", "on": "one"}, model={"one": object()})
+    assert not hasattr(lib, "EVERYWHERE")

@@ -19,7 +19,7 @@ from patchkit import Context
 from patchkit._effects import EffectRecord
 from patchkit._journal import Journal
 from patchkit.audit import Entry, open_transactions, read_entries
-from patchkit.errors import AuditError, PatchkitWarning, RefusedError, VerifyError
+from patchkit.errors import AuditError, PatchkitWarning, RefusedError, RevertError, VerifyError
 from tests.engine._faults import PATCHES, Scene
 from tests.engine._kit import Lab, prefixing
 
@@ -275,3 +275,28 @@ def test_process_that_dies(lab: Lab) -> None:
     lab.patch("r.f", lambda ctx: ctx.wrap("recordlib:f", prefixing("F")))
     lab.apply("r.f").revert()
     assert open_transactions(lab.log) == [opened]
+
+
+def test_hooks_and_own_steps_are_recorded(lab: Lab) -> None:
+    """A patch that touches no site leaves its hooks and steps on the log, and in the report."""
+    lab.patch("r.step", lambda ctx: ctx.action("fill the tank", lambda: None, lambda: None))
+    applied = lab.apply("r.step")
+    (installed,) = of(read_entries(lab.log), "patch.installed")
+    assert installed.fields["steps"] == ["fill the tank"]
+    assert applied.report().patches[0].sites == ("fill the tank",)
+
+
+def test_suspension_that_fails_is_an_error_of_ours(lab: Lab) -> None:
+    """An inverse that raises stops a suspension with a documented class, and the patch stays as it was."""
+    broken = [True]
+
+    def drain() -> None:
+        if broken[0]:
+            raise OSError("stuck")
+
+    lab.patch("r.stuck", lambda ctx: ctx.action("fill", lambda: None, drain))
+    applied = lab.apply("r.stuck")
+    with pytest.raises(RevertError, match=r"r\.stuck: it can't be suspended: OSError: stuck"), applied.reverted():
+        raise AssertionError("the block must not run")
+    broken[0] = False
+    assert applied.report().patches[0].state == "installed"
