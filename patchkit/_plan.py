@@ -271,7 +271,11 @@ def _refusal(step: Step) -> str:
         Verdict.EXCLUDED: ', or accept it with on_excluded = "warn" in [policy]',
         Verdict.UNKNOWN: ', or accept it with on_unknown = "warn" in [policy]',
     }.get(verdict, "")
-    lines.append(f"  See what differs: python -m patchkit show {step.patch.name}{way_out}.")
+    missing = [version.distribution for version in step.judgement.versions if version.raw is None]
+    if missing:
+        lines.append(f"  Install {', '.join(missing)} first.")
+    else:
+        lines.append(f"  See what differs: python -m patchkit show {step.patch.name}{way_out}.")
     return "\n".join(lines)
 
 

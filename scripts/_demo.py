@@ -6,6 +6,7 @@ Started as ``scripts/demo``. On a machine without an accelerator the real FSDP1 
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import sys
@@ -32,6 +33,7 @@ class Run(NamedTuple):
 
 def main() -> int:
     """Start the ranks and wait for them."""
+    argparse.ArgumentParser(prog="scripts/demo", description=__doc__).parse_args()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         import torch.multiprocessing as mp

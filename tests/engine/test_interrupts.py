@@ -117,8 +117,7 @@ def test_other_threads_are_left_alone() -> None:
 
 
 def test_handler_that_could_not_be_taken_out() -> None:
-    """
-    A second interrupt at any line of entering or leaving the block leaves the first Ctrl-C after it as prompt
+    """A second interrupt at any line of entering or leaving the block leaves the first Ctrl-C after it as prompt
     as ever, also while somebody keeps the exception with all its frames.
     """
     kept: list[BaseException] = []
