@@ -206,6 +206,15 @@ def _sweep(stride: int, scene: Scene, run: Callable[[], object]) -> int:
     raise AssertionError
 
 
+@pytest.fixture
+def _ctrl_c() -> Iterator[None]:
+    """Let SIGINT be what it is at a terminal: a process in the background is born ignoring it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_ctrl_c")
 def test_interrupt_by_signal(lab: Lab, scene: Scene) -> None:
     """Ctrl-C in the middle of an installation is delivered after it, and then everything is rolled back."""
     seen: list[str] = []
@@ -223,6 +232,7 @@ def test_interrupt_by_signal(lab: Lab, scene: Scene) -> None:
     assert scene.differences() == []
 
 
+@pytest.mark.usefixtures("_ctrl_c")
 def test_interrupt_by_signal_in_the_last_step(lab: Lab, scene: Scene) -> None:
     """Ctrl-C while the last patch is verified still takes everything out: nobody would get the handle."""
     lab.patch("t.last", lambda ctx: ctx.set(scene.lib, "A", 1), verify=lambda ctx: signal.raise_signal(signal.SIGINT))
@@ -231,6 +241,7 @@ def test_interrupt_by_signal_in_the_last_step(lab: Lab, scene: Scene) -> None:
     assert scene.differences() == []
 
 
+@pytest.mark.usefixtures("_ctrl_c")
 def test_second_interrupt_gets_through(lab: Lab, scene: Scene) -> None:
     """A patch that hangs can be left with a second Ctrl-C; everything is rolled back."""
     seen: list[str] = []
