@@ -90,7 +90,7 @@ def _ask(point: metadata.EntryPoint) -> bool:
         provider += f" (distribution {point.dist.name!r})"
     try:
         answer: object = point.load()()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise PlanError(
             f"the {provider} can't say whether an accelerator is present: {type(error).__name__}: {error}. "
             "Mend or uninstall that distribution, or take `accelerator` out of the conditions."

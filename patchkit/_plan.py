@@ -31,7 +31,7 @@ Stance = Literal["accept", "warn", "skip", "refuse"]
 _STANCES: tuple[Stance, ...] = ("accept", "warn", "skip", "refuse")
 
 _INSTALLED = InstalledSource()
-_FITTING: weakref.WeakKeyDictionary[Patch, Judgement] = weakref.WeakKeyDictionary()
+_FITTING: weakref.WeakKeyDictionary[Patch, tuple[Judgement, list[object]]] = weakref.WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,15 @@ def judge_installed(patch: Patch) -> Judgement:
     A contract that fitted isn't judged again while the modules that it names are loaded: whatever happens to their
     files meanwhile, the process goes on running what it loaded.
     """
-    judged = _FITTING.get(patch)
-    if judged is not None and all(symbol.module in sys.modules for symbol in patch.contract.symbols):
-        return judged
+    loaded = [getattr(sys.modules.get(symbol.module), "__spec__", None) for symbol in patch.contract.symbols]
+    if patch in _FITTING:
+        judged, specs = _FITTING[patch]
+        # A module that is imported or reloaded anew has another spec.
+        if len(specs) == len(loaded) and all(spec is now for spec, now in zip(specs, loaded, strict=True)):
+            return judged
     judgement = judge(patch.contract, _INSTALLED)
-    if judgement.verdict is Verdict.OK:
-        _FITTING[patch] = judgement
+    if judgement.verdict is Verdict.OK and None not in loaded:
+        _FITTING[patch] = judgement, loaded
     return judgement
 
 

@@ -250,7 +250,8 @@ def _load(name: str, entry_point: importlib.metadata.EntryPoint) -> Patch:
     try:
         loaded = entry_point.load()
         patch = loaded() if isinstance(loaded, type) else loaded
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        # A module that exits when it is imported must not end a verification with success.
         raise RegistrationError(
             f"{name}: expected {entry_point.value!r} ({origin}) to be importable, but loading it failed: "
             f"{type(error).__name__}: {error}. Repair or uninstall that distribution.",

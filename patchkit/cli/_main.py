@@ -62,7 +62,7 @@ def _main(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         console.error("interrupted")
         return _INTERRUPTED
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         console.error(f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)")
         _show_traceback(console)
         return _WRONG

@@ -66,6 +66,11 @@ def is_rehearsed(handle: Handle) -> bool:
     return handle._offload_params and handle.device.type == "cpu"
 
 
+def is_unsharded(handle: Handle) -> bool:
+    """Tell whether ``handle``'s flat parameter is at its full size, on the compute device."""
+    return handle.uses_sharded_strategy and not handle.is_sharded(handle.flat_param)
+
+
 def drop_host_gradient(handle: Handle) -> None:
     """Do what ``prepare_gradient_for_backward`` does with a gradient that lives on the host: let go of it.
 
@@ -92,8 +97,7 @@ def copy_shard_to_device(handle: Handle) -> bool:
     """
     flat_param = handle.flat_param
     low_precision = handle._uses_param_mixed_precision and not handle._force_full_precision
-    unsharded = handle.uses_sharded_strategy and not handle.is_sharded(flat_param)
-    if low_precision or unsharded:
+    if low_precision or is_unsharded(handle):
         return False
     flat_param.data = flat_param.clone()
     if handle._use_orig_params:

@@ -17,6 +17,9 @@ Emulated, wherever a handle offloads and its compute device is the CPU:
   host's shard. On the CPU the shard itself would be computed on, so that code which takes the one for the other
   passes, and ``_catch_all_reshard`` (``flat_param.data_ptr() == _local_shard.data_ptr()``) takes an unsharded NO_SHARD
   parameter for a resharded one.
+* ``FlatParamHandle.flat_param_to``, with which ``to_cpu`` takes unsharded parameters off the device before it frees
+  them there (full state dicts and ``summon_full_params`` with ``offload_to_cpu``): a copy, as on an accelerator. On
+  the CPU nothing would be copied, and freed memory read.
 
 Not needed:
 
@@ -29,8 +32,8 @@ Not needed:
   tensor or in the old one.
 * ``_all_gather_flat_param`` (``is_cpu``): another entry point of the collective, the same bytes.
 * ``needs_unshard``, ``_check_storage_freed``, ``_writeback_orig_params``: they ask storages, which behave alike.
-* State dicts and optimizer state dicts (``buffer.device``, ``param.device``, ``value.device.type``): they move what is
-  elsewhere, and nothing is.
+* Other state dicts and optimizer state dicts (``buffer.device``, ``param.device``, ``value.device.type``): they move
+  what is elsewhere, and nothing is.
 
 Can only be seen on a GPU, and is unproven until it has run on one:
 
@@ -93,7 +96,7 @@ class CpuRehearsal(Patch):
             )
 
     def install(self, ctx: Context) -> None:
-        """Put the missing functions in place, and wrap the two comparisons."""
+        """Put the missing functions in place, and wrap what moves or compares."""
         import torch
 
         from . import _emulation
@@ -102,6 +105,7 @@ class CpuRehearsal(Patch):
         ctx.set(torch.Tensor, "is_pinned", _emulation.is_pinned)
         ctx.wrap(f"{_HANDLE}.prepare_gradient_for_backward", _drop_host_gradient_first)
         ctx.wrap(f"{_HANDLE}.pre_unshard", _copy_shard_too)
+        ctx.wrap(f"{_HANDLE}.flat_param_to", _leave_the_device)
         if not hasattr(torch.cpu.Stream, "synchronize") or ctx.holds(torch.cpu.Stream, "synchronize"):
             ctx.set(torch.cpu.Stream, "synchronize", _emulation.synchronize)
 
@@ -145,3 +149,14 @@ def _copy_shard_too(original: Callable[[Handle], bool]) -> Callable[[Handle], bo
         return (is_rehearsed(self) and copy_shard_to_device(self)) or ran
 
     return pre_unshard
+
+
+def _leave_the_device(original: Callable[..., None]) -> Callable[..., None]:
+    from ._emulation import is_rehearsed, is_unsharded
+
+    def flat_param_to(self: Handle, *args: Any, **kwargs: Any) -> None:
+        if is_rehearsed(self) and is_unsharded(self):
+            self.flat_param.data = self.flat_param.data.clone()
+        original(self, *args, **kwargs)
+
+    return flat_param_to

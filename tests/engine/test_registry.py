@@ -249,3 +249,11 @@ def test_name_of_a_decorated_function(module: str, function: str, expected: str)
     patched.__module__, patched.__name__ = module, function
     patchkit.wrap("reglib:f")(patched)
     assert registry.find(expected).name == expected
+
+
+def test_module_that_exits(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A module that leaves the interpreter when it is imported is an error, not the end of a verification."""
+    lab.write("regexits", "import sys\nsys.exit(0)\n")
+    entry_points(monkeypatch, metadata.EntryPoint("g.exits", "regexits:Patch", registry.GROUP))
+    with pytest.raises(RegistrationError, match="SystemExit"):
+        registry.find("g.exits")

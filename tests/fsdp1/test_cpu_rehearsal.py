@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from torch.distributed.fsdp import _runtime_utils
+import torch.distributed as dist
+from torch.distributed.fsdp import FullStateDictConfig, StateDictType, _runtime_utils
 from torch.distributed.fsdp._flat_param import FlatParamHandle
 
 from patchkit.errors import RefusedError
@@ -26,6 +27,7 @@ from tests.fsdp1._toy import (
     loss_of,
     naive_drop,
     patched,
+    plain,
     reference,
     rehearsed,
     swapped,
@@ -115,6 +117,29 @@ def unpatched_forward() -> str:
 def test_needed_at_all(ranks: RankPool) -> None:
     """Without the rehearsal FSDP1 with CPU offload doesn't run here."""
     assert all("accelerator" in answer for answer in ranks(unpatched_forward))
+
+
+@rehearsed
+def taken_to_the_host() -> list[float]:
+    """How far the usual checkpoint and a summoning are from the parameters, on the rank that gets them."""
+    case = Case(steps=1)
+    model = build(case)
+    train(model, case)
+    expected = full_parameters(model)
+    on_host = FullStateDictConfig(offload_to_cpu=True, rank0_only=True)
+    with FSDP.state_dict_type(model, StateDictType.FULL_STATE_DICT, on_host):
+        saved = model.state_dict()
+    with FSDP.summon_full_params(model, offload_to_cpu=True, rank0_only=True, writeback=False):
+        summoned = [param.detach().clone() for param in model.parameters()]
+    if dist.get_rank() != 0:
+        return []
+    in_order = [saved[name] for name, _ in plain(case).named_parameters()]
+    return [worst(zip(found, expected, strict=True)) for found in (in_order, summoned)]
+
+
+def test_full_parameters_on_the_host(ranks: RankPool) -> None:
+    """The usual checkpoint, taken to the host on one rank, holds the parameters and not memory that was freed."""
+    assert ranks(taken_to_the_host) == [[0.0, 0.0], []]
 
 
 @rehearsed

@@ -524,3 +524,19 @@ def test_priorities(lab: Lab) -> None:
         lab.patch(f"m.{name}", install, priority=priority)
     lab.apply("m.outer", "m.first", "m.inner", "m.second")
     assert lib.f("x") == "outer second first inner f(x)"
+
+
+def test_wrapper_over_a_value_set_on_an_instance(lab: Lab) -> None:
+    """A function that one patch has set on an instance is called without ``self``, also through another's wrapper."""
+    lib = lab.library("orderlib", SOURCE)
+    one = lib.Base()
+    lab.patch("m.set", lambda ctx: ctx.set(one, "m", lambda x: f"set({x})"))
+    lab.patch("m.one", lambda ctx: ctx.wrap_each([one], "m", prefixing_method("one")))
+    lower, upper = lab.apply("m.set"), lab.apply("m.one")
+    assert one.m("x") == "one set(x)"
+    with lower.reverted():
+        assert one.m("x") == "one m(x)"
+    upper.revert()
+    assert one.m("x") == "set(x)"
+    lower.revert()
+    assert vars(one) == {}

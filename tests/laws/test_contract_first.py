@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import warnings
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import pytest
 
 import patchkit
-from patchkit import Context, Contract, Patch, Symbol, registry
+from patchkit import Context, Contract, Fingerprint, Patch, Symbol, registry
 from patchkit.audit import read_entries
+from patchkit.contract import InstalledSource, fingerprint_of
 from patchkit.errors import ContractError, PatchkitWarning
 from tests.engine._kit import Lab, Memory
 
@@ -208,3 +210,16 @@ def test_judging_again_after_a_change_of_the_file(lab: Lab, ran: list[str]) -> N
         lib: Any = sys.modules["contractlib"]
         assert lib.f("1") == "new f(1)"
     assert Memory(lib).differences() == []
+
+
+def test_reloaded_library_is_judged_anew(lab: Lab) -> None:
+    """A verdict holds for what was loaded when it was given; another release, reloaded, gets a verdict of its own."""
+    library = lab.library("reloadlib", "def f(x):\n    return x\n")
+    (proven,) = fingerprint_of(InstalledSource(), "reloadlib:f")
+    symbol = Symbol("reloadlib:f", role="site", fingerprints=(Fingerprint(proven, ("1",), "review"),))
+    lab.patch("c.reloaded", lambda ctx: ctx.set(library, "PATCHED", 1), contract=Contract(symbols=(symbol,)))
+    lab.apply("c.reloaded").revert()
+    lab.write("reloadlib", "def f(x):\n    return x + 1000\n")
+    importlib.reload(library)
+    with pytest.raises(ContractError, match="changed"):
+        lab.apply("c.reloaded")
