@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from ._installation import Installation, State
 from ._interrupts import InterruptsDeferred
 from ._journal import Failure, persist
+from ._locks import fresh_after_fork
 from ._plan import Plan
 from ._recorder import Recorder
 from .errors import ForeignChangeError, RevertError, UnknownPatchError, VerifyError
@@ -79,7 +79,7 @@ class Applied:
         self._plan = plan
         self._installations = tuple(installations)
         self._recorder = recorder
-        self._lock = threading.RLock()
+        self._lock = fresh_after_fork()
 
     @property
     def patches(self) -> tuple[str, ...]:

@@ -15,9 +15,10 @@ from ._effects import ActionRecord, EffectRecord
 from ._hooks import HookRecord
 from ._journal import Journal, Record
 from ._layers import Layer, Make
+from ._locks import LOCK
 from ._moves import standing_stack
 from ._records import LayerRecord, TargetsRecord
-from ._shares import LOCK, Targets
+from ._shares import Targets
 from ._site import ABSENT, AnySite, ItemSite, Site, locate
 from .errors import OrderError, ResourceError, SiteError
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import abc
 import functools
-import threading
 import weakref
 from collections.abc import Callable
 
-from ._shares import LOCK, NOBODY, Change, Share
+from ._locks import LOCK, fresh_after_fork
+from ._shares import NOBODY, Change, Share
 from .errors import OrderError
 
 __all__ = ["ActionRecord", "Effect", "EffectRecord"]
@@ -31,7 +31,7 @@ class Effect(abc.ABC):
         self._retired = False
         # Foreign code runs under this lock, and not under the common one: two threads can't be at a step and at its
         # inverse at once, and nobody else has to wait.
-        self._lock = threading.RLock()
+        self._lock = fresh_after_fork()
 
     def change(self, change: Change, owner: object) -> bool:
         """Apply one of ``Share``'s four changes; nothing happens, and False is returned, after the last owner left."""

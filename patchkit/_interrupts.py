@@ -49,9 +49,12 @@ class InterruptsDeferred:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._handler is not None:
-            self._handler.is_over = True
-            signal.signal(signal.SIGINT, self._handler.previous)
+        handler = self._handler
+        if handler is not None:
+            handler.is_over = True
+            # A patch may have put its own handler in place meanwhile, or taken it out.
+            if _is_in_place(handler):
+                signal.signal(signal.SIGINT, handler.previous)
             self.poll()
 
     def _deliver(self) -> None:
@@ -83,3 +86,7 @@ class _Handler:
             self.previous(number, frame)
         else:
             self._block.note(frame)
+
+
+def _is_in_place(handler: object) -> bool:
+    return signal.getsignal(signal.SIGINT) is handler

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, Protocol, cast
 
 from ._alias import can_have_aliases
 from ._layers import Entries, Layer, changed
-from ._shares import CLOCK, LOCK, Change, Share
+from ._locks import LOCK
+from ._shares import CLOCK, Change, Share
 from ._site import ABSENT, PLACES, AnySite
 from ._stacks import ModuleStack, Stack, stack_on
 from .errors import ForeignChangeError

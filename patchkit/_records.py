@@ -10,8 +10,9 @@ import weakref
 from collections.abc import Sequence
 
 from ._layers import Entries, Layer, entry_of
+from ._locks import LOCK
 from ._moves import move, move_on, settle, standing_stack
-from ._shares import LOCK, Change, Share, Targets
+from ._shares import Change, Share, Targets
 from ._site import ABSENT, AnySite
 from ._stacks import Stack
 from .errors import RevertError

@@ -8,16 +8,13 @@ effect off, whoever else owns it.
 from __future__ import annotations
 
 import functools
-import threading
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-__all__ = ["CLOCK", "LOCK", "NOBODY", "Change", "Share", "Targets"]
+from ._locks import LOCK
 
-# One lock for every change of shared state. It is held for dictionary operations, never while a patch's own code or
-# an import runs, so it can't take part in a deadlock with the import lock.
-LOCK = threading.RLock()
+__all__ = ["CLOCK", "NOBODY", "Change", "Share", "Targets"]
 
 
 class _Clock:

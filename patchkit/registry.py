@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import re
-import threading
 import types
 from collections.abc import Callable
 from functools import cache
@@ -13,6 +12,7 @@ from typing import TypeVar, overload
 
 from ._bind import closing_over, twin_of
 from ._context import Context
+from ._locks import LOCK
 from .contract import Contract, Symbol
 from .errors import RegistrationError, UnknownPatchError
 from .patch import Patch, validate_patch
@@ -21,7 +21,6 @@ __all__ = ["find", "known_names", "register", "replace", "unregister", "wrap"]
 
 GROUP = "patchkit.patches"
 
-_LOCK = threading.Lock()
 _REGISTERED: dict[str, Patch] = {}
 
 P = TypeVar("P", bound=Patch)
@@ -57,7 +56,7 @@ def unregister(name: str) -> None:
 
     What is applied stays applied. A patch that a distribution declares is found again when it is asked for.
     """
-    with _LOCK:
+    with LOCK:
         _REGISTERED.pop(name, None)
 
 
@@ -211,7 +210,7 @@ def _add_function(
 
 def _add(patch: Patch, origin: str) -> None:
     validate_patch(patch, origin)
-    with _LOCK:
+    with LOCK:
         other = _REGISTERED.get(patch.name)
         if other is not None and _home(other) != _home(patch):
             raise RegistrationError(

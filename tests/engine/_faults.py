@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -147,6 +148,11 @@ def _our_hook(*_: Any) -> None: ...
 class Fault:
     """Raises an error at the n-th line that the engine executes, counted from 0.
 
+    Args:
+        nth: Which line.
+        error: What to raise.
+        within: Names of the engine's files whose lines count; none means all.
+
     Attributes:
         lines: How many lines there were, up to the fault.
         place: Where it struck; empty if there were not so many lines.
@@ -156,11 +162,12 @@ class Fault:
     # What changes nothing, and what only loops over all modules.
     _OTHERS = ("audit", "contract", "manifest", "errors.py", "registry.py", "_alias.py", "_environment.py", "_plan.py")
 
-    def __init__(self, nth: int, error: type[BaseException]) -> None:
+    def __init__(self, nth: int, error: type[BaseException], within: tuple[str, ...] = ()) -> None:
         self.lines = 0
         self.place = ""
         self._nth = nth
         self._error = error
+        self._within = within
 
     @contextmanager
     def striking(self) -> Iterator[None]:
@@ -172,8 +179,8 @@ class Fault:
             sys.settrace(before)
 
     def _call(self, frame: FrameType, event: str, arg: object) -> Any:
-        name = frame.f_code.co_filename
-        if not name.startswith(self._ROOT) or name[len(self._ROOT) + 1 :].startswith(self._OTHERS):
+        root, _, name = frame.f_code.co_filename.partition(self._ROOT + os.sep)
+        if root or not name or name.startswith(self._OTHERS) or (self._within and name not in self._within):
             return None
         return self._line
 

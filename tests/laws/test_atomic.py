@@ -161,7 +161,7 @@ def test_nth_record_fails(scene: Scene, monkeypatch: pytest.MonkeyPatch, error: 
     assert failures > len(PATCHES) * 3
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 97])
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 41])
 def test_interrupt_at_any_line(scene: Scene, stride: int) -> None:
     """An interrupt between any two lines of the engine, up to the last before the handle is returned, leaves nothing
     behind.
@@ -171,7 +171,24 @@ def test_interrupt_at_any_line(scene: Scene, stride: int) -> None:
     assert struck > 2000 / stride
 
 
-@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 97])
+# Where a transaction is led, and an interrupt would do most harm.
+LEADING = (
+    "_transaction.py",
+    "_interrupts.py",
+    "_applied.py",
+    "_installation.py",
+    "_journal.py",
+    "_effects.py",
+    "_hooks.py",
+)
+
+
+def test_interrupt_at_every_line_that_leads(scene: Scene) -> None:
+    """The same at each single line of what leads a transaction, for one patch."""
+    assert _sweep(1, scene, lambda: scene.apply("scene.others"), LEADING) > 150
+
+
+@pytest.mark.parametrize("stride", [pytest.param(1, marks=pytest.mark.long), 41])
 def test_interrupt_at_any_line_of_a_roll_back(lab: Lab, scene: Scene, stride: int) -> None:
     """An interrupt at any line while a failed transaction is rolled back does not stop the roll-back."""
 
@@ -188,10 +205,43 @@ def test_interrupt_at_any_line_of_a_roll_back(lab: Lab, scene: Scene, stride: in
     assert struck > 2000 / stride
 
 
-def _sweep(stride: int, scene: Scene, run: Callable[[], object]) -> int:
+def test_interrupt_at_every_line_that_leads_back(lab: Lab, scene: Scene) -> None:
+    """The same at each single line of what leads a transaction that fails, for one patch."""
+
+    def fail(ctx: Context) -> None:
+        raise ValueError("not in effect")
+
+    lab.patch("t.failing", lambda ctx: ctx.set(scene.lib, "LAST", 1), verify=fail)
+
+    def run() -> None:
+        with pytest.raises(VerifyError):
+            lab.apply("t.failing")
+
+    assert _sweep(1, scene, run, LEADING) > 150
+
+
+def test_interrupts_as_often_as_they_come(lab: Lab, scene: Scene) -> None:
+    """However often a roll-back is interrupted, it goes on where it was; the first interrupt comes through."""
+    remaining = [KeyboardInterrupt("third"), KeyboardInterrupt("second"), KeyboardInterrupt("first")]
+
+    def interrupted(ctx: Context) -> None:
+        if remaining:
+            raise remaining.pop()
+
+    def fail(ctx: Context) -> None:
+        raise ValueError("not in effect")
+
+    lab.patch("t.failing", lambda ctx: ctx.set(scene.lib, "LAST", 1), verify=fail, uninstall=interrupted)
+    with pytest.raises(KeyboardInterrupt, match="first"):
+        scene.apply(*PATCHES, "t.failing")
+    assert remaining == []
+    assert scene.differences() == []
+
+
+def _sweep(stride: int, scene: Scene, run: Callable[[], object], within: tuple[str, ...] = ()) -> int:
     start = 7 % stride
     for struck, nth in enumerate(itertools.count(start, stride)):
-        fault = Fault(nth, KeyboardInterrupt)
+        fault = Fault(nth, KeyboardInterrupt, within)
         try:
             with fault.striking():
                 result: Any = run()
