@@ -84,7 +84,7 @@ class CpuRehearsal(Patch):
     )
     until: ClassVar[str] = "FSDP1 supports the CPU as compute device together with CPU offload."
     contract: ClassVar[Contract] = contract_of("fsdp1.cpu-rehearsal")
-    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes:cpu_rehearsal", ranks=2)
+    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes.cpu_rehearsal:probe", ranks=2)
 
     def check(self, ctx: Context) -> None:
         """Refuse a machine with an accelerator: there, FSDP1 should use it."""

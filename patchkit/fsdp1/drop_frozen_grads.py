@@ -37,7 +37,7 @@ class DropFrozenGrads(Patch):
     until: ClassVar[str] = "FSDP1 allocates host gradients only for parameters that require one."
     contract: ClassVar[Contract] = contract_of("fsdp1.drop-frozen-grads")
     resources: ClassVar[tuple[str, ...]] = ("model",)
-    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes:drop_frozen_grads", ranks=2)
+    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes.drop_frozen_grads:probe", ranks=2)
 
     def check(self, ctx: Context) -> None:
         """Refuse a model without offloading units, and one that is not frozen."""

@@ -43,7 +43,7 @@ class DropOffloadedGradShards(Patch):
     until: ClassVar[str] = "FSDP1 frees offloaded gradient shards itself, or people have moved to FSDP2, which does."
     contract: ClassVar[Contract] = contract_of("fsdp1.drop-offloaded-grad-shards")
     resources: ClassVar[tuple[str, ...]] = ("model",)
-    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes:drop_offloaded_grad_shards", ranks=2)
+    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes.drop_offloaded_grad_shards:probe", ranks=2)
 
     def check(self, ctx: Context) -> None:
         """Refuse a model without offloading units, and units that aren't sharded."""

@@ -40,7 +40,7 @@ class PageableParams(Patch):
     )
     contract: ClassVar[Contract] = contract_of("fsdp1.pageable-params")
     resources: ClassVar[tuple[str, ...]] = ("model",)
-    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes:pageable_params", ranks=2)
+    probe: ClassVar[Probe | None] = Probe("patchkit.fsdp1._probes.pageable_params:probe", ranks=2)
 
     def check(self, ctx: Context) -> None:
         """Refuse a model without offloading units, and one that FSDP1 has initialised already."""

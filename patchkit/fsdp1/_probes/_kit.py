@@ -1,0 +1,154 @@
+"""What the probes share: a model, its training, the group of ranks, and how an expectation is told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
+from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+from torch.utils.checkpoint import checkpoint
+
+from ..._api import apply
+from ..._applied import Applied
+from ...errors import RefusedError, VerifyError
+from .._facts import accelerator
+
+__all__ = [
+    "BLOCKS",
+    "STEPS",
+    "Model",
+    "Record",
+    "batch",
+    "expect",
+    "expect_same",
+    "group",
+    "loss_of",
+    "measured",
+    "patched",
+    "train",
+    "wrap",
+]
+
+WIDTH = 32
+BLOCKS = 6
+STEPS = 3
+
+Record = list["torch.Tensor | None"]
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(WIDTH, 2 * WIDTH)
+        self.down = nn.Linear(2 * WIDTH, WIDTH)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.add(x, self.down(torch.tanh(self.up(x))))
+
+
+class Model(nn.Module):
+    """Blocks and a head; ``twice`` calls each block twice under reentrant checkpointing."""
+
+    def __init__(self, twice: bool = False) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.blocks = nn.ModuleList(Block() for _ in range(BLOCKS))
+        self.head = nn.Linear(WIDTH, WIDTH)
+        self.twice = twice
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            for _ in range(2 if self.twice else 1):
+                x = checkpoint(block, x, use_reentrant=True) if self.twice else block(x)
+        return torch.as_tensor(self.head(x))
+
+
+@contextmanager
+def group() -> Iterator[torch.device]:
+    rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    rehearsal: Applied | None = None
+    torch.set_num_threads(1)
+    if accelerator():
+        if torch.cuda.device_count() < world:
+            raise RefusedError(f"expected no accelerator or {world} CUDA devices, found {torch.cuda.device_count()}.")
+        device, backend = torch.device("cuda", rank), "nccl"
+        torch.cuda.set_device(device)
+    else:
+        device, backend = torch.device("cpu"), "gloo"
+        rehearsal = apply(manifest_of("fsdp1.cpu-rehearsal"))
+    dist.init_process_group(backend)
+    try:
+        yield device
+    finally:
+        dist.destroy_process_group()
+        if rehearsal is not None:
+            rehearsal.revert()
+
+
+def manifest_of(*names: str) -> dict[str, Any]:
+    return {"schema": 1, "patch": [{"name": name} for name in names], "audit": {"policy": "off"}}
+
+
+@contextmanager
+def patched(names: Sequence[str], model: nn.Module) -> Iterator[None]:
+    if not names:
+        yield
+        return
+    with apply(manifest_of(*names), model):
+        yield
+
+
+def wrap(model: nn.Module, device: torch.device) -> FullyShardedDataParallel:
+    return FullyShardedDataParallel(
+        model,
+        device_id=device,
+        cpu_offload=CPUOffload(offload_params=True),
+        use_orig_params=True,
+        sharding_strategy=ShardingStrategy.FULL_SHARD,
+        auto_wrap_policy=ModuleWrapPolicy({Block}),
+    )
+
+
+def batch(step: int, device: torch.device, rank: int | None = None) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1000 * step + (dist.get_rank() if rank is None else rank))
+    return torch.randn(4, WIDTH, generator=generator).to(device).requires_grad_()
+
+
+def loss_of(model: nn.Module, inputs: torch.Tensor) -> torch.Tensor:
+    return torch.as_tensor(model(inputs)).pow(2).mean()
+
+
+def train(model: FullyShardedDataParallel, device: torch.device) -> Record:
+    """Train, and return every loss, gradient and parameter on the way."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    record: Record = []
+    for step in range(STEPS):
+        loss = loss_of(model, batch(step, device))
+        loss.backward()
+        record.append(loss.detach())
+        record += [None if param.grad is None else param.grad.clone() for param in model.parameters()]
+        optimizer.step()
+        optimizer.zero_grad()
+        record += [param.detach().clone() for param in model.parameters()]
+    return record
+
+
+def expect_same(stock: Record, ours: Record, what: str) -> None:
+    same = all(a is b if a is None or b is None else torch.equal(a, b) for a, b in zip(stock, ours, strict=True))
+    expect(same, f"{what} equal to stock's bit for bit, found others")
+
+
+def expect(holds: bool, expected: str) -> None:
+    if not holds:
+        raise VerifyError(f"expected {expected}.")
+
+
+def measured(device: torch.device, **figures: float) -> dict[str, Any]:
+    name = "cpu (rehearsed)" if device.type == "cpu" else torch.cuda.get_device_name(device)
+    return {"device": name, **figures}
