@@ -74,16 +74,19 @@ def group() -> Iterator[torch.device]:
     rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     rehearsal: Applied | None = None
     torch.set_num_threads(1)
-    if accelerator():
-        if torch.cuda.device_count() < world:
-            raise RefusedError(f"expected no accelerator or {world} CUDA devices, found {torch.cuda.device_count()}.")
-        device, backend = torch.device("cuda", rank), "nccl"
+    cards = torch.cuda.device_count()
+    if cards:
+        device = torch.device("cuda", rank % cards)
         torch.cuda.set_device(device)
+    elif accelerator():
+        raise RefusedError("expected CUDA or no accelerator at all, found one of another kind.")
     else:
-        device, backend = torch.device("cpu"), "gloo"
+        device = torch.device("cpu")
         rehearsal = apply(manifest_of("fsdp1.cpu-rehearsal"))
-    dist.init_process_group(backend)
+    # NCCL wants a card for each rank; over gloo, ranks may share one.
+    dist.init_process_group("nccl" if cards >= world else "gloo")
     try:
+        _try_collectives(device)
         yield device
     finally:
         dist.destroy_process_group()
@@ -91,8 +94,28 @@ def group() -> Iterator[torch.device]:
             rehearsal.revert()
 
 
+def _try_collectives(device: torch.device) -> None:
+    world = dist.get_world_size()
+    whole, part = torch.ones(world, device=device), torch.ones(1, device=device)
+    try:
+        dist.all_gather_into_tensor(whole, part)
+        dist.reduce_scatter_tensor(part, whole)
+    except (RuntimeError, ValueError) as error:
+        raise RefusedError(
+            f"expected a {device.type} device for each of {world} ranks, or one on which {dist.get_backend()} can "
+            f"gather and scatter: {error}"
+        ) from error
+
+
 def manifest_of(*names: str) -> dict[str, Any]:
-    return {"schema": 1, "patch": [{"name": name} for name in names], "audit": {"policy": "off"}}
+    """Select patches; a probe is how bodies and releases are proven, so those that aren't yet are let through."""
+    policy = dict.fromkeys(("on_changed", "on_excluded", "on_unknown", "on_retired"), "warn")
+    return {
+        "schema": 1,
+        "policy": policy,
+        "patch": [{"name": name} for name in names],
+        "audit": {"policy": "off"},
+    }
 
 
 @contextmanager
