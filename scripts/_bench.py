@@ -18,49 +18,14 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import MethodType
 from typing import Any
 
+from scripts._bench_fsdp1 import fsdp1
+from scripts._bench_rows import Row, in_turn
+
 ROOT = Path(__file__).resolve().parent.parent
-
-
-@dataclass(frozen=True)
-class Row:
-    """One comparison.
-
-    Attributes:
-        what: What was measured, and against what.
-        ours: Median of our side, in seconds.
-        theirs: Median of the other side, in seconds.
-        at_most: The ratio that we want to stay under.
-    """
-
-    what: str
-    ours: float
-    theirs: float
-    at_most: float | None
-
-    @property
-    def ratio(self) -> float:
-        """Ours over theirs."""
-        return self.ours / self.theirs
-
-    def __str__(self) -> str:
-        goal = (
-            ""
-            if self.at_most is None
-            else f"  goal ≤ {self.at_most:.2f}  {'met' if self.ratio <= self.at_most else 'MISSED'}"
-        )
-        return f"{self.what:<66} {_time(self.ours):>10} {_time(self.theirs):>10}  ratio {self.ratio:5.2f}{goal}"
-
-
-def in_turn(ours: Callable[[], float], theirs: Callable[[], float], rounds: int) -> tuple[float, float]:
-    """Run both in turn and return the medians of what they return."""
-    ours(), theirs()
-    pairs = [(ours(), theirs()) for _ in range(rounds)]
-    return statistics.median(a for a, _ in pairs), statistics.median(b for _, b in pairs)
 
 
 def calls() -> Iterator[Row]:
@@ -236,6 +201,7 @@ SECTIONS: dict[str, Callable[[], Iterator[Row]]] = {
     "imports": imports,
     "verify": verify,
     "apply": apply,
+    "fsdp1": fsdp1,
 }
 
 
@@ -258,7 +224,7 @@ def main() -> int:
                 print(row, flush=True)
                 rows.append(row)
     if arguments.json:
-        figures = [{"what": r.what, "ours_s": r.ours, "theirs_s": r.theirs, "ratio": r.ratio} for r in rows]
+        figures = [{"what": r.what, "unit": r.unit, "ours": r.ours, "theirs": r.theirs, "ratio": r.ratio} for r in rows]
         arguments.json.write_text(json.dumps(figures, indent=2), encoding="utf-8")
     return 0
 
@@ -300,13 +266,6 @@ def _module(name: str, source: str) -> Any:
 
 def _manifest(*names: str) -> dict[str, Any]:
     return {"schema": 1, "patch": [{"name": name} for name in names]}
-
-
-def _time(seconds: float) -> str:
-    for unit, scale in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
-        if seconds * scale >= 1:
-            return f"{seconds * scale:.3g} {unit}"
-    return f"{seconds * 1e9:.3g} ns"
 
 
 if __name__ == "__main__":

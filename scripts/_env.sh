@@ -52,6 +52,7 @@ make_environment() { # FOLDER BASE-PYTHON REQUIREMENT...
     local folder=$1 base=$2
     shift 2
     local python="$folder/bin/python" log="$folder/setup.log" requirement status=0
+    mkdir -p .lanes
     if ! "$python" -c 'import pip' >/dev/null 2>&1; then
         say "making $folder with $("$base" --version 2>&1)"
         if ! "$base" -m venv --clear "$folder" >.lanes/venv.log 2>&1; then
@@ -92,6 +93,11 @@ ensure_main_environment() {
     ensure_environment .venv "$base" "$TORCH_PIN" "-e .[dev]" || exit 2
     PYTHON_BIN="$ROOT/.venv/bin/python"
     readonly PYTHON_BIN
+}
+
+# Where environments with other releases of torch are kept from one run, and one checkout, to the next.
+lanes_folder() {
+    printf '%s\n' "${PATCHKIT_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/patchkit}/lanes"
 }
 
 # Print the path of an interpreter of that version, or fail. Asking it for its version is the test: the shims of
