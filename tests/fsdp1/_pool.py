@@ -150,8 +150,16 @@ def _serve(connection: Connection, rank: int, ranks: int, store: str, log: str) 
         # Compute devices that are the CPU, and the deprecation of FSDP1, are what these tests are about.
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
+        cards = torch.cuda.device_count()
+        if cards:
+            torch.cuda.set_device(rank % cards)
+        # NCCL wants a card for each rank.
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=rank, world_size=ranks, timeout=timedelta(seconds=LIMIT_S)
+            "nccl" if cards >= ranks else "gloo",
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=ranks,
+            timeout=timedelta(seconds=LIMIT_S),
         )
         before = _touched()
         # What is imported by now stays: collecting garbage after each function needn't look at it.

@@ -29,6 +29,8 @@ BLOCK_BYTES = 1088
 ROOT_BYTES = 544
 SHARD_BYTES = 4 * BLOCK_BYTES + ROOT_BYTES
 CPU = torch.device("cpu")
+# Where there is an accelerator the same tests run on it; ranks may share it.
+DEVICE = torch.device("cuda") if torch.cuda.is_available() else CPU
 FSDP = FullyShardedDataParallel
 
 REHEARSAL = "fsdp1.cpu-rehearsal"
@@ -118,7 +120,7 @@ def wrap(model: nn.Module, case: Case = Case(), **options: Any) -> FSDP:
         options["process_group"] = hybrid_groups()
     return FSDP(
         model,
-        device_id=CPU,
+        device_id=DEVICE,
         cpu_offload=CPUOffload(offload_params=case.offload),
         use_orig_params=case.use_orig_params,
         sharding_strategy=ShardingStrategy[case.strategy],
@@ -143,11 +145,11 @@ def patched(*names: str, model: Any = None, **entry: Any) -> patchkit.Applied:
 
 
 def rehearsed(function: Callable[P, R]) -> Callable[P, R]:
-    """Let a function run under the rehearsal, and check that all of it is gone afterwards (which the pool does)."""
+    """Let a function run under the rehearsal where it is needed; the pool checks that all of it is gone afterwards."""
 
     @functools.wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        with patched(REHEARSAL):
+        with patched(REHEARSAL) if DEVICE is CPU else nullcontext():
             return function(*args, **kwargs)
 
     return run
@@ -170,7 +172,7 @@ def gradients(model: nn.Module) -> list[torch.Tensor | None]:
 def batch(step: int, rank: int | None = None) -> torch.Tensor:
     rank = dist.get_rank() if rank is None else rank
     generator = torch.Generator().manual_seed(1000 * step + rank)
-    return torch.randn(4, WIDTH, generator=generator).requires_grad_()
+    return torch.randn(4, WIDTH, generator=generator).to(DEVICE).requires_grad_()
 
 
 def loss_of(model: nn.Module, x: torch.Tensor) -> torch.Tensor:
@@ -243,7 +245,7 @@ def parity(*names: str, case: Case) -> float | str:
 
 def reference(case: Case, world: int) -> tuple[Toy, list[dict[str, torch.Tensor]]]:
     """Train in a single process on the batches of all ranks; gradients are averaged as FSDP1 does it."""
-    model = plain(case)
+    model = plain(case).to(DEVICE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     history = []
     for step in range(case.steps):
