@@ -116,7 +116,7 @@ def unpatched_forward() -> str:
 
 def test_needed_at_all(ranks: RankPool) -> None:
     """Without the rehearsal FSDP1 with CPU offload doesn't run here."""
-    assert all("accelerator" in answer for answer in ranks(unpatched_forward))
+    assert "it ran" not in ranks(unpatched_forward)
 
 
 @rehearsed
@@ -282,10 +282,11 @@ def aliasing(strategy: str) -> list[bool]:
     with patched(REHEARSAL):
         model = build(Case(strategy=strategy))
         flat_param = handles(model)[0].flat_param
-        before = flat_param.untyped_storage().data_ptr()
+        # Kept, so that nothing else gets its address.
+        before = flat_param.untyped_storage()
 
         def look(module: Any, args: Any) -> None:
-            kept = {before, flat_param._local_shard.untyped_storage().data_ptr()}
+            kept = {before.data_ptr(), flat_param._local_shard.untyped_storage().data_ptr()}
             found.append(flat_param.untyped_storage().data_ptr() in kept)
 
         model.get_submodule("_fsdp_wrapped_module").register_forward_pre_hook(look)
