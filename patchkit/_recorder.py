@@ -15,10 +15,14 @@ from ._site import ABSENT
 from .audit import AuditLog, describe
 from .errors import AuditError, PatchkitWarning
 
-__all__ = ["AUDIT_VARIABLE", "DEFAULT_AUDIT_PATH", "Recorder", "audit_path"]
+__all__ = ["AUDIT_VARIABLE", "DEFAULT_AUDIT_PATH", "Recorder", "audit_path", "recorded_action"]
 
 AUDIT_VARIABLE = "PATCHKIT_AUDIT"
 DEFAULT_AUDIT_PATH = "patchkit-audit.jsonl"
+
+
+# Where the application that was made last is recorded.
+_LATEST: list[AuditLog] = []
 
 
 def audit_path(configured: str | None = None) -> Path:
@@ -111,6 +115,7 @@ class Recorder:
     def committed(self) -> None:
         """Record the end of a transaction that succeeded."""
         self._record("apply.committed")
+        _LATEST[:] = [self._log]
 
     def refused(self, error: BaseException) -> None:
         """Record the end of a transaction that was stopped before it touched anything."""
@@ -189,6 +194,33 @@ class Recorder:
 
     def _quietly(self, event: str, installation: Installation) -> None:
         self._log.record_quietly(event, tx=None, applied=self._applied, **_who(installation))
+
+
+@contextmanager
+def recorded_action(name: str) -> Iterator[dict[str, object]]:
+    """Record something that is done once and never undone: the intent before it, the outcome after it.
+
+    It is recorded where the application that was made last in this process is, or where the next one would be.
+
+    Args:
+        name: What is done, as people call it.
+
+    Yields:
+        Fields of the outcome, to be filled in.
+
+    Raises:
+        AuditError: The intent can't be recorded, and the policy is ``required``; nothing was done.
+    """
+    log = next(iter(_LATEST), None) or AuditLog(audit_path())
+    tx = log.transaction("action.started", action=name)
+    outcome: dict[str, object] = {}
+    try:
+        with stopwatch() as duration:
+            yield outcome
+    except BaseException as error:
+        log.record_quietly("action.failed", tx=tx, action=name, error=error)
+        raise
+    log.record_quietly("action.completed", tx=tx, action=name, duration_us=duration[0], **outcome)
 
 
 @contextmanager

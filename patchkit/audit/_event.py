@@ -34,13 +34,26 @@ EVENTS: Mapping[str, str] = {
     "patch.reverted": "info",
     "revert.completed": "info",
     "revert.failed": "error",
+    "action.started": "info",
+    "action.completed": "info",
+    "action.failed": "error",
     "log.recovered": "warning",
     "log.reopened": "warning",
 }
 """Every event, with the level that it has as an ordinary log record."""
 
-OPENINGS = frozenset({"apply.started", "revert.started"})
-ENDINGS = frozenset({"apply.refused", "apply.committed", "apply.rolled_back", "revert.completed", "revert.failed"})
+OPENINGS = frozenset({"apply.started", "revert.started", "action.started"})
+ENDINGS = frozenset(
+    {
+        "apply.refused",
+        "apply.committed",
+        "apply.rolled_back",
+        "revert.completed",
+        "revert.failed",
+        "action.completed",
+        "action.failed",
+    }
+)
 
 FIELDS = (
     # every entry; made by the writer except `event` and `tx`
@@ -52,6 +65,7 @@ FIELDS = (
     # what happened, to what
     "outcome",
     "applied",
+    "action",
     "patch",
     "patches",
     "on",
@@ -73,6 +87,7 @@ FIELDS = (
     "policy",
     "reason",
     "duration_us",
+    "freed_bytes",
     "error",
     # where from: the opening event of a transaction
     "manifest",

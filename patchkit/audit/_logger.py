@@ -75,7 +75,7 @@ class AuditLog:
         are added. The change that the transaction intends may begin when this returns.
 
         Args:
-            event: ``"apply.started"`` or ``"revert.started"``.
+            event: ``"apply.started"``, ``"revert.started"`` or ``"action.started"``.
             opening: Further fields: ``manifest``, ``patches``, ``libraries``, for a revert ``applied``.
 
         Raises:

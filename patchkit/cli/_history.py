@@ -31,7 +31,7 @@ class Block:
 
     @property
     def kind(self) -> str:
-        """``apply`` or ``revert``; ``transaction`` where its entries don't tell."""
+        """``apply``, ``revert`` or ``action``; ``transaction`` where its entries don't tell."""
         return next((kind for entry in self.entries for kind in _KINDS if _step(entry, kind)), "transaction")
 
     @property

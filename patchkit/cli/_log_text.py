@@ -63,6 +63,9 @@ def _origin(fields: Mapping[str, Any]) -> Iterator[str]:
         yield f"manifest {manifest.get('path') or '(given as an object)'}"
     if "applied" in fields:
         yield f"of what apply {fields['applied']} had installed"
+    if "action" in fields:
+        yield f"action {fields['action']}"
+        return
     patches = fields.get("patches")
     yield f"patches {', '.join(map(str, patches)) if isinstance(patches, list) and patches else '(none)'}"
     switches = fields.get("switches")

@@ -2,6 +2,12 @@
 
 One patch is one file. None of them imports torch before it is installed, so that contracts can be judged where
 torch is not installed at all.
+
+Beside the patches, which manifests select, this package has functions to call.
 """
 
 from __future__ import annotations
+
+from ._release import release_completed_gradients
+
+__all__ = ["release_completed_gradients"]

@@ -8,9 +8,16 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ._units import same_storage
+from ._units import Handle, same_storage
 
-__all__ = ["KeepPageable", "PlaceholderGradient", "is_placeholder", "make_placeholder"]
+__all__ = [
+    "KeepPageable",
+    "PlaceholderGradient",
+    "allocated",
+    "initialise_with_placeholder",
+    "is_placeholder",
+    "make_placeholder",
+]
 
 _Call = Callable[..., Any]
 
@@ -58,3 +65,18 @@ def make_placeholder(shard: torch.Tensor) -> torch.Tensor:
 def is_placeholder(tensor: object) -> bool:
     """Tell whether ``tensor`` is what ``make_placeholder`` makes, or has no more than one element to begin with."""
     return isinstance(tensor, torch.Tensor) and tensor.untyped_storage().nbytes() <= tensor.element_size()
+
+
+def allocated(handle: Handle) -> bool:
+    """Tell whether ``handle`` has a host gradient that takes memory."""
+    gradient = getattr(handle.flat_param, "_cpu_grad", None)
+    return gradient is not None and not is_placeholder(gradient)
+
+
+def initialise_with_placeholder(handle: Handle, original: Callable[[Handle], None]) -> None:
+    """Run FSDP1's initialiser of ``handle``, so that its host gradient is a placeholder and is never allocated."""
+    with PlaceholderGradient(handle.flat_param):
+        original(handle)
+    if allocated(handle):
+        # Another override allocates in a way of its own; all the same nobody needs it.
+        handle.flat_param._cpu_grad = make_placeholder(handle.flat_param._local_shard)

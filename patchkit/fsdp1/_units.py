@@ -18,9 +18,11 @@ __all__ = [
     "Handle",
     "State",
     "Unit",
+    "described_model",
     "is_initialised",
     "offloaded_units",
     "plain_path",
+    "refuse_unsharded",
     "same_storage",
     "selected_units",
     "shown",
@@ -42,11 +44,15 @@ class Handle(Protocol):
     _offload_params: bool
     _use_orig_params: bool
     _keep_low_precision_grads: bool
+    _needs_pre_backward_unshard: bool
     _force_full_precision: bool
     _uses_param_mixed_precision: bool
     _fwd_bwd_param_dtype: torch.dtype
+    _training_state: Any
 
     def is_sharded(self, tensor: torch.Tensor) -> bool: ...
+
+    def _reset_flat_param_grad_info_if_needed(self) -> None: ...
 
     def _use_sharded_views(self) -> None: ...
 
@@ -120,8 +126,8 @@ def selected_units(ctx: Context) -> list[Unit]:
     units = ctx.once(("FSDP1 units", id(model)), lambda: list(units_of(model)))
     if not units:
         raise RefusedError(
-            f"{patch}: expected a model wrapped in FSDP1 (FullyShardedDataParallel), found {_kind(model)} without any "
-            "FSDP1 unit. Wrap the model first, then apply the manifest.",
+            f"{patch}: expected a model wrapped in FSDP1 (FullyShardedDataParallel), found {described_model(model)} "
+            "without any FSDP1 unit. Wrap the model first, then apply the manifest.",
             patch=patch,
         )
     return [unit for unit in units if ctx.selects(unit.path)]
@@ -143,6 +149,23 @@ def offloaded_units(ctx: Context) -> list[tuple[Unit, Handle]]:
             patch=ctx.patch.name,
         )
     return offloaded
+
+
+def refuse_unsharded(patch: str, units: Sequence[tuple[Unit, Handle]]) -> None:
+    """Refuse units that aren't sharded.
+
+    Raises:
+        RefusedError: A unit uses NO_SHARD.
+    """
+    whole = [unit.label for unit, handle in units if not handle.uses_sharded_strategy]
+    if whole:
+        raise RefusedError(
+            f"{patch}: expected sharded units, found {len(whole)} with NO_SHARD ({shown(whole)}), where FSDP1 keeps "
+            "gradients in another way, and its numerics with CPU offload are in doubt "
+            "(https://github.com/pytorch/pytorch/issues/118245). A single rank makes every unit NO_SHARD. Use "
+            "FULL_SHARD on two ranks or more, or take the patch out of the manifest.",
+            patch=patch,
+        )
 
 
 def is_initialised(unit: Unit) -> bool:
@@ -187,7 +210,12 @@ def storage_bytes(tensor: torch.Tensor | None) -> int:
     return 0 if tensor is None else tensor.untyped_storage().nbytes()
 
 
-def _kind(model: nn.Module) -> str:
+def described_model(model: object) -> str:
+    """Say what kind of thing was given as a model, for messages."""
+    from torch import nn
+
+    if not isinstance(model, nn.Module):
+        return f"a {type(model).__qualname__}"
     try:
         from torch.distributed.fsdp import FSDPModule
     except ImportError:

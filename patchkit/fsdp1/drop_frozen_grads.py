@@ -12,7 +12,7 @@ from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
 from ._units import Handle, offloaded_units, plain_path, selected_units, shown, storage_bytes, trainable_names, units_of
 
-__all__ = ["DropFrozenGrads", "refuse_unfrozen"]
+__all__ = ["DropFrozenGrads", "is_kept_frozen", "refuse_unfrozen"]
 
 _Initialiser = Callable[[Handle], None]
 
@@ -69,13 +69,12 @@ class DropFrozenGrads(Patch):
 
     def verify(self, ctx: Context) -> None:
         """Look at the host gradients that exist by now: each must be the placeholder."""
-        from ._modes import is_placeholder
+        from ._modes import allocated
 
         kept = [
             f"{unit.label} ({storage_bytes(handle.flat_param._cpu_grad)} bytes)"
             for unit, handle in offloaded_units(ctx)
-            if getattr(handle.flat_param, "_cpu_grad", None) is not None
-            and not is_placeholder(handle.flat_param._cpu_grad)
+            if allocated(handle)
         ]
         if kept:
             raise VerifyError(
@@ -95,11 +94,16 @@ def refuse_unfrozen(module: Any, args: tuple[Any, ...]) -> None:
     trainable = [
         name
         for unit in units
-        if unit.handle is not None and refuse_unfrozen in unit.module._forward_pre_hooks.values()
+        if unit.handle is not None and is_kept_frozen(unit.module)
         for name in trainable_names(unit, unit.handle)
     ]
     if trainable:
         raise _unfrozen(trainable)
+
+
+def is_kept_frozen(module: Any) -> bool:
+    """Tell whether the patch keeps the unit of ``module`` without a host gradient at present."""
+    return refuse_unfrozen in module._forward_pre_hooks.values()
 
 
 def _unfrozen(names: list[str]) -> RefusedError:
@@ -113,13 +117,9 @@ def _unfrozen(names: list[str]) -> RefusedError:
 
 def _give_placeholder(original: _Initialiser) -> _Initialiser:
     def init_flat_param_attributes(self: Handle) -> None:
-        from ._modes import PlaceholderGradient, is_placeholder, make_placeholder
+        from ._modes import initialise_with_placeholder
 
-        with PlaceholderGradient(self.flat_param):
-            original(self)
-        if not is_placeholder(self.flat_param._cpu_grad):
-            # Another override allocates in a way of its own; all the same nobody needs it.
-            self.flat_param._cpu_grad = make_placeholder(self.flat_param._local_shard)
+        initialise_with_placeholder(self, original)
 
     return init_flat_param_attributes
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..contract import Contract
-from ..errors import RefusedError, VerifyError
+from ..errors import VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
-from ._units import Handle, State, offloaded_units, shown
+from ._units import Handle, State, offloaded_units, refuse_unsharded
 
 if TYPE_CHECKING:
     import torch
@@ -47,15 +47,7 @@ class DropOffloadedGradShards(Patch):
 
     def check(self, ctx: Context) -> None:
         """Refuse a model without offloading units, and units that aren't sharded."""
-        whole = [unit.label for unit, handle in offloaded_units(ctx) if not handle.uses_sharded_strategy]
-        if whole:
-            raise RefusedError(
-                f"{self.name}: expected sharded units, found {len(whole)} with NO_SHARD ({shown(whole)}), where FSDP1 "
-                "saves no gradient shard, and its numerics with CPU offload are in doubt "
-                "(https://github.com/pytorch/pytorch/issues/118245). A single rank makes every unit NO_SHARD. Use "
-                "FULL_SHARD on two ranks or more, or take the patch out of the manifest.",
-                patch=self.name,
-            )
+        refuse_unsharded(self.name, offloaded_units(ctx))
 
     def install(self, ctx: Context) -> None:
         """Wrap the callback, for the handles of the model alone."""

@@ -37,6 +37,9 @@ REHEARSAL = "fsdp1.cpu-rehearsal"
 DROP_SHARDS = "fsdp1.drop-offloaded-grad-shards"
 PAGEABLE = "fsdp1.pageable-params"
 DROP_FROZEN = "fsdp1.drop-frozen-grads"
+NO_STALE = "fsdp1.no-stale-grads"
+DROP_IDLE = "fsdp1.drop-idle-grads"
+ACCUMULATE = "fsdp1.accumulate-offloaded-grads"
 
 PRECISIONS = {
     "bf16": MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.bfloat16),
