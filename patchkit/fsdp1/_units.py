@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -18,6 +19,7 @@ __all__ = [
     "Handle",
     "State",
     "Unit",
+    "WeakUnits",
     "described_model",
     "is_initialised",
     "offloaded_units",
@@ -86,6 +88,18 @@ class Unit:
     def label(self) -> str:
         """The unit in messages."""
         return repr(self.path) if self.path else "the root"
+
+
+class WeakUnits:
+    """Units that are not kept alive; calling it returns those that still live."""
+
+    def __init__(self, units: Iterable[Unit]) -> None:
+        self._units = [(unit.path, weakref.ref(unit.module)) for unit in units]
+
+    def __call__(self) -> list[Unit]:
+        return [
+            Unit(path, module, module._handle) for path, reference in self._units if (module := reference()) is not None
+        ]
 
 
 def units_of(model: nn.Module) -> Iterator[Unit]:

@@ -10,7 +10,17 @@ from ..contract import Contract
 from ..errors import RefusedError, VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
-from ._units import Handle, offloaded_units, plain_path, selected_units, shown, storage_bytes, trainable_names, units_of
+from ._units import (
+    Handle,
+    WeakUnits,
+    offloaded_units,
+    plain_path,
+    selected_units,
+    shown,
+    storage_bytes,
+    trainable_names,
+    units_of,
+)
 
 __all__ = ["DropFrozenGrads", "is_kept_frozen", "refuse_unfrozen"]
 
@@ -55,6 +65,8 @@ class DropFrozenGrads(Patch):
 
     def install(self, ctx: Context) -> None:
         """Override the initialisers, replace what is allocated already, and watch for parameters that are unfrozen."""
+        guard = _Guard(WeakUnits(unit for unit, _ in offloaded_units(ctx)))
+        ctx.action("look for parameters that require a gradient", guard.look, _nothing, on=ctx.model)
         handles = [handle for _, handle in offloaded_units(ctx)]
         ctx.wrap_each(handles, "init_flat_param_attributes", _give_placeholder)
         freed = _Freed()
@@ -68,9 +80,12 @@ class DropFrozenGrads(Patch):
             ctx.hook(unit.module, "forward_pre_hook", refuse_unfrozen)
 
     def verify(self, ctx: Context) -> None:
-        """Look at the host gradients that exist by now: each must be the placeholder."""
+        """Look at the host gradients that exist by now, each must be the placeholder, and for unfrozen parameters."""
         from ._modes import allocated
 
+        trainable = [name for unit, handle in offloaded_units(ctx) for name in trainable_names(unit, handle)]
+        if trainable:
+            raise VerifyError(str(_unfrozen(trainable)), patch=self.name)
         kept = [
             f"{unit.label} ({storage_bytes(handle.flat_param._cpu_grad)} bytes)"
             for unit, handle in offloaded_units(ctx)
@@ -124,6 +139,24 @@ def _give_placeholder(original: _Initialiser) -> _Initialiser:
     return init_flat_param_attributes
 
 
+class _Guard:
+    """Looks again whether units are frozen, when the patch is brought back after a suspension."""
+
+    def __init__(self, units: WeakUnits) -> None:
+        self._units = units
+
+    def look(self) -> None:
+        from ._pending import refuse_pending
+
+        units = self._units()
+        trainable = [name for unit in units if unit.handle for name in trainable_names(unit, unit.handle)]
+        if trainable:
+            raise _unfrozen(trainable)
+        # A unit that was frozen again may have a forward behind it whose backward needs the host gradient.
+        trained = [unit for unit in units if unit.handle and unit.handle.flat_param.requires_grad]
+        refuse_pending(DropFrozenGrads.name, trained, "dropping the host gradients")
+
+
 class _Freed:
     """How much pinned memory was let go of and not yet returned."""
 
@@ -171,4 +204,4 @@ class _Buffer:
 
 
 def _nothing() -> None:
-    """Memory that was returned needs no inverse: it is asked for again when it is needed."""
+    """Looking needs no inverse, nor does memory that was returned: it is asked for again when it is needed."""

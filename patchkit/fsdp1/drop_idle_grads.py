@@ -12,7 +12,7 @@ from ..contract import Contract
 from ..errors import RefusedError, VerifyError
 from ..patch import Context, Patch, PatchOptions, Probe
 from ._contracts import contract_of
-from ._units import Handle, Unit, offloaded_units, refuse_unsharded, selected_units, shown, units_of
+from ._units import Handle, Unit, WeakUnits, offloaded_units, refuse_unsharded, selected_units, shown, units_of
 from .drop_frozen_grads import is_kept_frozen
 
 __all__ = ["DropIdleGrads", "IdleOptions", "refuse_gradients"]
@@ -57,11 +57,11 @@ class DropIdleGrads(Patch):
     def check(self, ctx: Context) -> None:
         """Refuse grad mode where the scope forbids it, gradients, a backward pass to come, and unsharded units."""
         refuse_unsharded(self.name, offloaded_units(ctx))
-        _Guard(selected_units(ctx), ctx.options.scope).look()
+        _Guard(WeakUnits(selected_units(ctx)), ctx.options.scope).look()
 
     def install(self, ctx: Context) -> None:
         """Look again (also when it is brought back), override what allocates and shows, and drop what is there."""
-        guard = _Guard(selected_units(ctx), ctx.options.scope)
+        guard = _Guard(WeakUnits(selected_units(ctx)), ctx.options.scope)
         ctx.action("look for gradients that are needed", guard.look, _nothing, on=ctx.model)
         units = offloaded_units(ctx)
         handles = [handle for _, handle in units]
@@ -92,9 +92,8 @@ class DropIdleGrads(Patch):
 class _Guard:
     """Looks for what dropping the host gradients of some units would lose."""
 
-    def __init__(self, units: list[Unit], scope: str) -> None:
-        self._modules = [weakref.ref(unit.module) for unit in units]
-        self._labels = [unit.path for unit in units]
+    def __init__(self, units: WeakUnits, scope: str) -> None:
+        self._units = units
         self._scope = scope
 
     def look(self) -> None:
@@ -108,12 +107,7 @@ class _Guard:
                 'is applied, and leave it after; or, for forwards that switch it off themselves, say scope = "replay".',
                 patch=DropIdleGrads.name,
             )
-        units = [
-            Unit(path, module, module._handle)
-            for path, reference in zip(self._labels, self._modules, strict=True)
-            if (module := reference()) is not None
-        ]
-        refuse_pending(DropIdleGrads.name, units, "dropping the host gradients")
+        refuse_pending(DropIdleGrads.name, self._units(), "dropping the host gradients")
 
 
 def refuse_gradients(module: Any, args: tuple[Any, ...]) -> None:

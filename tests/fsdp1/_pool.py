@@ -144,6 +144,8 @@ def _serve(connection: Connection, rank: int, ranks: int, store: str, log: str) 
         faulthandler.register(signal.SIGUSR1, file=stream, all_threads=True)
         if str(ROOT) not in sys.path:
             sys.path.insert(0, str(ROOT))
+        # What is recorded without a manifest that says where.
+        os.environ["PATCHKIT_AUDIT"] = f"{log}.audit"
         import torch
         import torch.distributed as dist
 

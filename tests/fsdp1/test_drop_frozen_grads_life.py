@@ -90,6 +90,51 @@ def test_suspending(ranks: RankPool) -> None:
     assert ranks(suspended) == [expected, expected]
 
 
+@rehearsed
+def unfrozen_while_suspended(pending: bool) -> tuple[str, str, float | str]:
+    """What resuming says of a model that trains by now, and what its training comes to."""
+    model, stock = build(FROZEN), build(Case())
+    said, verified = "it was brought back", "it was found in effect"
+    applied = patched(DROP_FROZEN, model=model)
+    kept: list[torch.Tensor] = []
+    try:
+        with applied.reverted():
+            model.requires_grad_(True)
+            if pending:
+                kept.append(loss_of(model, batch(0)))
+                model.requires_grad_(False)
+    except RefusedError as error:
+        said = str(error)
+    model.requires_grad_(True)
+    for loss in kept:
+        loss.backward()
+        model.zero_grad()
+    trained = difference(train(stock, Case()), train(model, Case()))
+    model.requires_grad_(False)
+    model.zero_grad()
+    with applied.reverted():
+        pass
+    model.requires_grad_(True)
+    try:
+        applied.verify()
+    except VerifyError as error:
+        verified = str(error)
+    applied.revert()
+    return said, verified, trained
+
+
+@pytest.mark.parametrize("pending", [False, True])
+def test_unfrozen_while_suspended(ranks: RankPool, pending: bool) -> None:
+    """A model that trains when the patch would be brought back is refused, and trains as in stock.
+
+    So is one that was frozen again before its backward. Unfrozen later, verify sees it.
+    """
+    for said, verified, trained in ranks(unfrozen_while_suspended, pending=pending):
+        assert ("expected no backward pass to come" if pending else "found 18 that do") in said
+        assert "expected a model without parameters that require a gradient, found 18" in verified
+        assert trained == 0.0
+
+
 def reverted_where_nothing_can_be_pinned() -> tuple[list[int], bool]:
     """The rehearsal, which can pin, leaves before the patch does."""
     rehearsal = patched(REHEARSAL)
