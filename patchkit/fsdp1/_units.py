@@ -68,6 +68,7 @@ class State(Protocol):
     _handle: Handle | None
     _all_fsdp_states: list[State]
     _exec_order_data: Any
+    _device_handle: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import inspect
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..contract import Contract
 from ..errors import VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
-from ._units import Handle, State, offloaded_units, refuse_unsharded
+from ._passes import Pass, separates_passes
+from ._units import Handle, State, offloaded_units, refuse_unsharded, selected_units
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +55,9 @@ class DropOffloadedGradShards(Patch):
         """Wrap the callback, for the handles of the model alone."""
         targets = ctx.targets([handle for _, handle in offloaded_units(ctx)])
         dropped = _Dropped()
+        for unit in selected_units(ctx):
+            ctx.hook(unit.module, "forward_pre_hook", dropped.begin_anew)
+        ctx.action("bring back the shards of a pass that runs", _nothing, dropped.bring_back, on=ctx.model)
 
         def make(original: _Callback) -> _Callback:
             def _post_reduce_grad_callback(state: State, handle: Handle, grad_to_offload: torch.Tensor) -> None:
@@ -69,8 +74,8 @@ class DropOffloadedGradShards(Patch):
                 # Another patch may stand below and not offload at all: what was not copied is not dropped. An
                 # optimizer in backward has taken the gradient by now, and left no shard.
                 if host._version != version and hasattr(flat_param, "_saved_grad_shard"):
+                    dropped.note(state, handle, flat_param._saved_grad_shard)
                     del flat_param._saved_grad_shard
-                    dropped.note(state, handle)
                 else:
                     dropped.forget(handle)
                 return None
@@ -99,26 +104,48 @@ class DropOffloadedGradShards(Patch):
 
 
 class _Dropped:
-    """In which backward pass the shard of a handle was last dropped.
-
-    A backward pass is told by the tree's execution order data, whose counter FSDP1 advances at the end of each one. A
-    unit that is taken into another tree gets other data, with a counter of its own.
-    """
+    """In which backward pass the shard of a handle was last dropped, and what it was like."""
 
     def __init__(self) -> None:
-        self._last: weakref.WeakKeyDictionary[Handle, tuple[weakref.ref[Any], int]] = weakref.WeakKeyDictionary()
+        self._last: weakref.WeakKeyDictionary[Handle, _Drop] = weakref.WeakKeyDictionary()
 
-    def note(self, state: State, handle: Handle) -> None:
-        order = state._exec_order_data
-        self._last[handle] = weakref.ref(order), order._iter
+    def note(self, state: State, handle: Handle, shard: torch.Tensor) -> None:
+        self._last[handle] = _Drop(Pass.of(state), weakref.ref(state), shard.device, shard.dtype)
 
     def forget(self, handle: Handle) -> None:
         self._last.pop(handle, None)
 
     def in_this_backward(self, state: State, handle: Handle) -> bool:
         last = self._last.get(handle)
-        order = state._exec_order_data
-        return last is not None and last[1] == order._iter and last[0]() is order
+        return last is not None and last.when.is_current(state)
+
+    def begin_anew(self, module: Any, args: tuple[Any, ...]) -> None:
+        """Forget what a pass that failed has left behind; a hook before a unit's forward."""
+        if self._last and separates_passes(module):
+            for handle, last in list(self._last.items()):
+                if last.when.order() is module._exec_order_data:
+                    del self._last[handle]
+
+    def bring_back(self) -> None:
+        """Give units that were reduced in a pass that still runs their shards again, for stock FSDP1 to add to."""
+        import torch
+
+        for handle, last in list(self._last.items()):
+            state, flat_param = last.state(), handle.flat_param
+            if state is not None and last.when.is_current(state) and not hasattr(flat_param, "_saved_grad_shard"):
+                # The copy to the host may still run, on a stream of FSDP1's.
+                state._device_handle.synchronize()
+                host = flat_param._cpu_grad
+                flat_param._saved_grad_shard = torch.empty_like(host, dtype=last.dtype, device=last.device).copy_(host)
+        self._last.clear()
+
+
+@dataclass(frozen=True)
+class _Drop:
+    when: Pass
+    state: weakref.ref[State]
+    device: torch.device
+    dtype: torch.dtype
 
 
 def _add_to_earlier(flat_param: Any, new: torch.Tensor) -> torch.Tensor:
@@ -143,3 +170,7 @@ def _holds(host: torch.Tensor, shard: torch.Tensor) -> bool:
     import torch
 
     return torch.promote_types(host.dtype, shard.dtype) == host.dtype
+
+
+def _nothing() -> None:
+    """There is nothing to bring back where the patch is (again)."""

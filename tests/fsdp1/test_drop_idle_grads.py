@@ -273,7 +273,8 @@ def left_in_any_order() -> tuple[bool, float | str, int]:
     def fail(*args: Any) -> None:
         raise ValueError("in the middle of a forward")
 
-    hook = model.module.blocks[1].register_forward_hook(fail)
+    toy: Any = model.module
+    hook = toy.blocks[1].register_forward_hook(fail)
     with torch.no_grad():
         try:
             model(batch(0))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -145,6 +148,79 @@ def lost_by_both() -> tuple[bool, bool]:
 def test_two_backward_passes_lose_what_stock_loses(ranks: RankPool) -> None:
     """Outside ``no_sync``, FSDP1 with offload keeps the last backward pass alone; the patch doesn't change that."""
     assert ranks(lost_by_both) == [(True, True), (True, True)]
+
+
+@rehearsed
+def after_a_failed_backward(set_to_none: bool) -> list[bool]:
+    """Whether gradients are right in the pass after one that failed: stock, patched."""
+
+    def right(model: FSDP) -> bool:
+        x = batch(0)
+        x.register_hook(fail)
+        with contextlib.suppress(ValueError):
+            loss_of(model, x).backward()
+        model.zero_grad(set_to_none=set_to_none)
+        loss_of(model, batch(1)).backward()
+        alone = build()
+        loss_of(alone, batch(1)).backward()
+        return difference([gradients(alone)], [gradients(model)]) == 0.0
+
+    stock, model = right(build()), build()
+    with patched(DROP_SHARDS, model=model):
+        return [stock, right(model)]
+
+
+def fail(grad: torch.Tensor) -> None:
+    raise ValueError("in the middle of a backward")
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+def test_after_a_failed_backward(ranks: RankPool, set_to_none: bool) -> None:
+    """The pass after one that failed is right, where stock adds shards that the failed one has left."""
+    assert ranks(after_a_failed_backward, set_to_none=set_to_none) == [[False, True]] * 2
+
+
+@rehearsed
+def taken_out_between_reductions(how: str, passes: int) -> float | str:
+    """The patch leaves, or leaves and comes back, between the two reductions of a block in one pass."""
+    case = Case(mode=TWICE)
+    stock = train(build(case), case)
+    model = build(case)
+    applied = patched(DROP_SHARDS, model=model)
+    seen = 0
+
+    def between(module: nn.Module, given: object, output: object) -> None:
+        nonlocal seen, applied
+        seen += 1
+        if seen != passes:
+            return
+        if how == "reverted":
+            applied.revert()
+        elif how == "suspended":
+            with applied.reverted():
+                pass
+        else:
+            applied.revert()
+            applied = patched(DROP_SHARDS, model=model)
+
+    # The second call of a block in the forward is the first to be reduced in the backward.
+    block_of(model).register_full_backward_hook(between)
+    found = difference(stock, train(model, case))
+    applied.revert()
+    assert seen == 6
+    return found
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+@pytest.mark.parametrize("how", ["reverted", "suspended", "applied again"])
+def test_taken_out_between_reductions(ranks: RankPool, how: str, passes: int) -> None:
+    """Reverted, suspended or applied again in the middle of a pass, gradients are stock's to the last bit."""
+    assert ranks(taken_out_between_reductions, how=how, passes=passes) == [0.0, 0.0]
+
+
+def block_of(model: Any) -> nn.Module:
+    block: nn.Module = model.module.blocks[1]
+    return block
 
 
 def low_precision_hook(parameter_type: torch.dtype, grad: torch.Tensor, output: torch.Tensor) -> None:

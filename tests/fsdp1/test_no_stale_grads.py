@@ -46,6 +46,10 @@ class Skipping(Toy):
         return torch.as_tensor(self.head(x))
 
 
+def skip(model: Any, blocks: tuple[int, ...]) -> None:
+    model.module.skipped = blocks
+
+
 def skipping(case: Case) -> FSDP:
     torch.manual_seed(0)
     return build(case, model=Skipping(case.mode))
@@ -105,7 +109,7 @@ def unused_unit(use_orig_params: bool, names: list[str], no_sync: bool) -> dict[
             with model.no_sync():
                 loss_of(model, batch(1)).backward()
         model.zero_grad()
-        model.module.skipped = (1,)
+        skip(model, (1,))
         loss_of(model, batch(2)).backward()
         first, second = handles(model)[1:3]
         grads = {
@@ -141,7 +145,7 @@ def without_gradient(use_orig_params: bool) -> bool:
     with patched(NO_STALE, model=model):
         loss_of(model, batch(0)).backward()
         model.zero_grad()
-        model.module.skipped = (1,)
+        skip(model, (1,))
         loss_of(model, batch(1)).backward()
         flat_param = handles(model)[2].flat_param
         return any(param.grad is not None for param in flat_param._params or [flat_param])
@@ -193,7 +197,7 @@ def accumulated_over(case: Case, *, unused_second: bool) -> float | str:
     def run(model: FSDP) -> list[torch.Tensor | None]:
         with model.no_sync():
             loss_of(model, batch(0)).backward()
-        model.module.skipped = (1,) if unused_second else ()
+        skip(model, (1,) if unused_second else ())
         loss_of(model, batch(1)).backward()
         return gradients(model)
 

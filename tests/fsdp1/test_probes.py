@@ -6,7 +6,7 @@ import pytest
 
 from patchkit._probe import run_probe
 from patchkit.registry import find
-from tests.fsdp1._toy import DROP_FROZEN, DROP_SHARDS, PAGEABLE, REHEARSAL
+from tests.fsdp1._toy import ACCUMULATE, DROP_FROZEN, DROP_IDLE, DROP_SHARDS, NO_STALE, PAGEABLE, REHEARSAL
 
 # Seven units of a rank: six blocks and a head.
 SHARD = 52416
@@ -39,10 +39,23 @@ BLOCK = 8384
                 "pinned_patched": SHARD,
             },
         ),
+        (
+            DROP_IDLE,
+            {
+                "cpu_grads_stock": SHARD,
+                "cpu_grads_after_stock": SHARD,
+                "cpu_grads_patched": 7 * 4,
+                "cpu_grads_after_patched": 0,
+            },
+        ),
+        # Of 26 parameters, those that have a part in this rank's shards.
+        (NO_STALE, {"came_back_stock": 13, "came_back_patched": 0}),
+        (ACCUMULATE, {"passes": 3, "apart_patched": 0.0, "apart_patched_and_dropped": 0.0}),
     ],
 )
 def test_proves_the_effect(name: str, measured: dict[str, float]) -> None:
     """The probe passes here, and says what it measured and on what."""
     result = run_probe(find(name), timeout_s=120)
     assert (result.status, result.error) == ("proven", "")
-    assert result.measured == {"device": "cpu (rehearsed)", **measured}
+    assert {name: result.measured[name] for name in measured} == measured
+    assert result.measured["device"] == "cpu (rehearsed)"

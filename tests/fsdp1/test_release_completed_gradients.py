@@ -225,7 +225,8 @@ def test_refuses_what_would_be_lost(ranks: RankPool, situation: str, expected: s
 @rehearsed
 def wrong_models() -> list[str]:
     said = []
-    for model in (Toy(), nn.Linear(2, 2), 3, wrap(Toy(), Case(offload=False))):
+    models: list[Any] = [Toy(), nn.Linear(2, 2), 3, wrap(Toy(), Case(offload=False))]
+    for model in models:
         try:
             release_completed_gradients(model)
         except PatchkitError as error:
