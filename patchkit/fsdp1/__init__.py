@@ -9,5 +9,6 @@ Beside the patches, which manifests select, this package has functions to call.
 from __future__ import annotations
 
 from ._release import release_completed_gradients
+from ._replay import replay_forward
 
-__all__ = ["release_completed_gradients"]
+__all__ = ["release_completed_gradients", "replay_forward"]

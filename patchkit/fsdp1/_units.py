@@ -51,6 +51,8 @@ class Handle(Protocol):
     _uses_param_mixed_precision: bool
     _fwd_bwd_param_dtype: torch.dtype
     _training_state: Any
+    _ran_pre_backward_hook: bool
+    _prefetched: bool
 
     def is_sharded(self, tensor: torch.Tensor) -> bool: ...
 
