@@ -220,7 +220,11 @@ def nested() -> list[Any]:
         model = rich()
         accumulated: Gradients = {}
         x, extra, scale = batch(0).detach(), batch(1), batch(2)
-        inputs = {"x": x, "model": [extra, batch(3).detach()], "accumulated": {"scale": scale, "unused": 3}}
+        inputs: dict[str, Any] = {
+            "x": x,
+            "model": [extra, batch(3).detach()],
+            "accumulated": {"scale": scale, "unused": 3},
+        }
         output = replay_forward(model, accumulated, **inputs) if replay else model(**inputs)
         output["y"][1].pow(2).mean().backward()
         grads = [accumulated.get(param) if replay else param.grad for param in parameters(model)]

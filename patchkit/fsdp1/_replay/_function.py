@@ -86,6 +86,8 @@ class _Run:
         except BaseException:
             self._slots.recover()
             raise
+        # Stock FSDP1 shows the parameters views of the host gradient after every forward.
+        self._slots.clear()
         self._versions = self._slots.versions()
         return outputs
 
@@ -110,7 +112,8 @@ class _Run:
         except BaseException:
             self._slots.recover()
             raise
-        _PENDING.get(self._model, set()).discard(self)
+        finally:
+            _PENDING.get(self._model, set()).discard(self)
 
     def _backward(self, outputs: list[torch.Tensor], gradients: tuple[torch.Tensor | None, ...]) -> None:
         pairs = [pair for pair in zip(outputs, gradients, strict=True) if pair[0].requires_grad]
