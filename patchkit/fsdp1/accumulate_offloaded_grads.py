@@ -79,15 +79,15 @@ class AccumulateOffloadedGrads(Patch):
         """Keep the earlier gradient in mind, and add it."""
         units = offloaded_units(ctx)
         handles = [handle for _, handle in units]
-        earlier = _Earlier(units)
+        _EARLIER.watch(units)
         for unit in selected_units(ctx):
-            ctx.hook(unit.module, "forward_pre_hook", earlier.forget_zeroed)
-        ctx.wrap_each(handles, "prepare_gradient_for_backward", lambda original: _keep_in_mind(original, earlier))
+            ctx.hook(unit.module, "forward_pre_hook", _EARLIER.forget_zeroed)
+        ctx.wrap_each(handles, "prepare_gradient_for_backward", _keep_in_mind)
         targets = ctx.targets(handles)
 
         def make(original: _Callback) -> _Callback:
             def _post_reduce_grad_callback(state: State, handle: Handle, grad_to_offload: torch.Tensor) -> None:
-                if handle in targets and (gradient := earlier.take(handle)) is not None:
+                if handle in targets and (gradient := _EARLIER.take(handle)) is not None:
                     _add(gradient, grad_to_offload)
                 original(state, handle, grad_to_offload)
 
@@ -102,9 +102,14 @@ class AccumulateOffloadedGrads(Patch):
 class _Earlier:
     """The gradients on the host that units had before a pass, from its beginning to their first reduction in it."""
 
-    def __init__(self, units: Sequence[tuple[Unit, Handle]]) -> None:
-        self._states = weakref.WeakKeyDictionary({handle: weakref.ref(unit.module) for unit, handle in units})
+    def __init__(self) -> None:
+        self._states: weakref.WeakKeyDictionary[Handle, weakref.ref[State]] = weakref.WeakKeyDictionary()
         self._known: weakref.WeakKeyDictionary[Handle, tuple[torch.Tensor, Pass]] = weakref.WeakKeyDictionary()
+
+    def watch(self, units: Sequence[tuple[Unit, Handle]]) -> None:
+        """Learn which state a handle belongs to."""
+        for unit, handle in units:
+            self._states[handle] = weakref.ref(unit.module)
 
     def take(self, handle: Handle) -> torch.Tensor | None:
         known = self._known.pop(handle, None)
@@ -148,9 +153,13 @@ class _Earlier:
                     vars(flat_param).pop("_saved_grad_shard", None)
 
 
-def _keep_in_mind(original: _Method, earlier: _Earlier) -> _Method:
+# One for the process: the wrapper of the first application serves all others.
+_EARLIER = _Earlier()
+
+
+def _keep_in_mind(original: _Method) -> _Method:
     def prepare_gradient_for_backward(self: Handle) -> None:
-        earlier.note(self, self.flat_param.grad)
+        _EARLIER.note(self, self.flat_param.grad)
         original(self)
 
     return prepare_gradient_for_backward

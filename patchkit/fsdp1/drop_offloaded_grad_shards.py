@@ -54,17 +54,16 @@ class DropOffloadedGradShards(Patch):
     def install(self, ctx: Context) -> None:
         """Wrap the callback, for the handles of the model alone."""
         targets = ctx.targets([handle for _, handle in offloaded_units(ctx)])
-        dropped = _Dropped()
         for unit in selected_units(ctx):
-            ctx.hook(unit.module, "forward_pre_hook", dropped.begin_anew)
-        ctx.action("bring back the shards of a pass that runs", _nothing, dropped.bring_back, on=ctx.model)
+            ctx.hook(unit.module, "forward_pre_hook", _DROPPED.begin_anew)
+        ctx.action("bring back the shards of a pass that runs", _nothing, _DROPPED.bring_back, on=ctx.model)
 
         def make(original: _Callback) -> _Callback:
             def _post_reduce_grad_callback(state: State, handle: Handle, grad_to_offload: torch.Tensor) -> None:
                 if handle not in targets:
                     return original(state, handle, grad_to_offload)
                 flat_param = handle.flat_param
-                if dropped.in_this_backward(state, handle):
+                if _DROPPED.in_this_backward(state, handle):
                     grad_to_offload = flat_param._saved_grad_shard = _add_to_earlier(flat_param, grad_to_offload)
                 elif not _holds(flat_param._cpu_grad, grad_to_offload):
                     return original(state, handle, grad_to_offload)
@@ -74,10 +73,10 @@ class DropOffloadedGradShards(Patch):
                 # Another patch may stand below and not offload at all: what was not copied is not dropped. An
                 # optimizer in backward has taken the gradient by now, and left no shard.
                 if host._version != version and hasattr(flat_param, "_saved_grad_shard"):
-                    dropped.note(state, handle, flat_param._saved_grad_shard)
+                    _DROPPED.note(state, handle, flat_param._saved_grad_shard)
                     del flat_param._saved_grad_shard
                 else:
-                    dropped.forget(handle)
+                    _DROPPED.forget(handle)
                 return None
 
             return _post_reduce_grad_callback
@@ -138,6 +137,10 @@ class _Dropped:
                 host = flat_param._cpu_grad
                 flat_param._saved_grad_shard = torch.empty_like(host, dtype=last.dtype, device=last.device).copy_(host)
         self._last.clear()
+
+
+# One for the process: the wrapper of the first application serves all others.
+_DROPPED = _Dropped()
 
 
 @dataclass(frozen=True)

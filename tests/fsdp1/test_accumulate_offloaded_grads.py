@@ -394,6 +394,32 @@ def two_models() -> bool:
     return difference([gradients(alone)], [gradients(other)]) != 0.0
 
 
+@rehearsed
+def each_of_two_models() -> list[float | str]:
+    """Two models, each with an application of its own: gradients of two passes, and after the first one is reverted."""
+
+    def passes(model: FSDP) -> list[torch.Tensor | None]:
+        backward(model, 0)
+        backward(model, 1)
+        found = gradients(model)
+        model.zero_grad()
+        return found
+
+    expected = passes(build(Case(offload=False)))
+    models = [build(), build()]
+    applied = [patched(ACCUMULATE, DROP_SHARDS, model=model) for model in models]
+    found = [difference([expected], [passes(model)]) for model in models]
+    applied[0].revert()
+    found.append(difference([expected], [passes(models[1])]))
+    applied[1].revert()
+    return found
+
+
+def test_each_of_two_models(ranks: RankPool) -> None:
+    """Two models that are given one after the other both accumulate, and the second still does without the first."""
+    assert ranks(each_of_two_models) == [[0.0, 0.0, 0.0]] * 2
+
+
 def test_is_local(ranks: RankPool) -> None:
     """A model that it was not given is left alone."""
     assert ranks(two_models) == [False, False]

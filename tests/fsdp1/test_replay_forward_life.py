@@ -163,7 +163,7 @@ def next_rollout() -> float | str:
     replayed(model, accumulated).backward()
     accumulated.clear()
     replayed(model, accumulated, 1).backward()
-    first = [accumulated[param].clone() for param in parameters(model) if param in accumulated]
+    first: list[torch.Tensor | None] = [accumulated[p].clone() for p in parameters(model) if p in accumulated]
     accumulated = {}
     replayed(model, accumulated, 1).backward()
     return difference([first], [[accumulated[param] for param in parameters(model) if param in accumulated]])
