@@ -52,12 +52,12 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
 def _judge(manifests: list[str], console: Console) -> Report | None:
     """Judge what the manifests select, or every known patch; None if a manifest is wrong, and that is said."""
-    from ..report import report_on_known, report_on_plans
+    from ..report import pass_over_absent, report_on_known, report_on_plans
 
     if not manifests:
         from .. import registry
 
-        return report_on_known("verify", registry.known_names())
+        return pass_over_absent(report_on_known("verify", registry.known_names()))
     plans = [_plan(manifest, console) for manifest in manifests]
     made = [plan for plan in plans if plan is not None]
     return report_on_plans("verify", made) if len(made) == len(plans) else None

@@ -53,6 +53,7 @@ class Handle(Protocol):
     _training_state: Any
     _ran_pre_backward_hook: bool
     _prefetched: bool
+    _fully_sharded_module: Any
 
     def is_sharded(self, tensor: torch.Tensor) -> bool: ...
 

@@ -18,7 +18,7 @@ from ._units import Handle, State, offloaded_units, refuse_unsharded, selected_u
 if TYPE_CHECKING:
     import torch
 
-__all__ = ["DropOffloadedGradShards"]
+__all__ = ["DROPPED", "SITE", "DropOffloadedGradShards", "dropping"]
 
 SITE = "torch.distributed.fsdp._runtime_utils:_post_reduce_grad_callback"
 _Callback = Callable[[State, Handle, "torch.Tensor"], None]
@@ -55,33 +55,10 @@ class DropOffloadedGradShards(Patch):
         """Wrap the callback, for the handles of the model alone."""
         targets = ctx.targets([handle for _, handle in offloaded_units(ctx)])
         for unit in selected_units(ctx):
-            ctx.hook(unit.module, "forward_pre_hook", _DROPPED.begin_anew)
-        ctx.action("bring back the shards of a pass that runs", _nothing, _DROPPED.bring_back, on=ctx.model)
+            ctx.hook(unit.module, "forward_pre_hook", DROPPED.begin_anew)
+        ctx.action("bring back the shards of a pass that runs", _nothing, DROPPED.bring_back, on=ctx.model)
 
-        def make(original: _Callback) -> _Callback:
-            def _post_reduce_grad_callback(state: State, handle: Handle, grad_to_offload: torch.Tensor) -> None:
-                if handle not in targets:
-                    return original(state, handle, grad_to_offload)
-                flat_param = handle.flat_param
-                if _DROPPED.in_this_backward(state, handle):
-                    grad_to_offload = flat_param._saved_grad_shard = _add_to_earlier(flat_param, grad_to_offload)
-                elif not _holds(flat_param._cpu_grad, grad_to_offload):
-                    return original(state, handle, grad_to_offload)
-                host = flat_param._cpu_grad
-                version = host._version
-                original(state, handle, grad_to_offload)
-                # Another patch may stand below and not offload at all: what was not copied is not dropped. An
-                # optimizer in backward has taken the gradient by now, and left no shard.
-                if host._version != version and hasattr(flat_param, "_saved_grad_shard"):
-                    _DROPPED.note(state, handle, flat_param._saved_grad_shard)
-                    del flat_param._saved_grad_shard
-                else:
-                    _DROPPED.forget(handle)
-                return None
-
-            return _post_reduce_grad_callback
-
-        ctx.wrap(SITE, make, targets=targets)
+        ctx.wrap(SITE, dropping(targets.__contains__), targets=targets)
 
     def verify(self, ctx: Context) -> None:
         """Look whether the function that reduces still calls the callback by the name that was wrapped."""
@@ -100,6 +77,35 @@ class DropOffloadedGradShards(Patch):
                 f"{getattr(reduce, '__qualname__', reduce)} in its place, which doesn't. Take that replacement out.",
                 patch=self.name,
             )
+
+
+def dropping(is_target: Callable[[Handle], bool]) -> Callable[[_Callback], _Callback]:
+    """Return what wraps FSDP1's callback so that the shards of the handles that are meant are dropped."""
+
+    def make(original: _Callback) -> _Callback:
+        def _post_reduce_grad_callback(state: State, handle: Handle, grad_to_offload: torch.Tensor) -> None:
+            if not is_target(handle):
+                return original(state, handle, grad_to_offload)
+            flat_param = handle.flat_param
+            if DROPPED.in_this_backward(state, handle):
+                grad_to_offload = flat_param._saved_grad_shard = _add_to_earlier(flat_param, grad_to_offload)
+            elif not _holds(flat_param._cpu_grad, grad_to_offload):
+                return original(state, handle, grad_to_offload)
+            host = flat_param._cpu_grad
+            version = host._version
+            original(state, handle, grad_to_offload)
+            # Another patch may stand below and not offload at all: what was not copied is not dropped. An optimizer in
+            # backward has taken the gradient by now, and left no shard.
+            if host._version != version and hasattr(flat_param, "_saved_grad_shard"):
+                DROPPED.note(state, handle, flat_param._saved_grad_shard)
+                del flat_param._saved_grad_shard
+            else:
+                DROPPED.forget(handle)
+            return None
+
+        return _post_reduce_grad_callback
+
+    return make
 
 
 class _Dropped:
@@ -140,7 +146,7 @@ class _Dropped:
 
 
 # One for the process: the wrapper of the first application serves all others.
-_DROPPED = _Dropped()
+DROPPED = _Dropped()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 
 from . import _json, _text
 from ._codes import Code, catalogue
-from ._collect import report_on_known, report_on_plans, with_probe
+from ._collect import pass_over_absent, report_on_known, report_on_plans, with_probe
 from ._json import SCHEMA_VERSION, document, finding_facts, patch_facts, summary_facts, tool_version
 from ._model import Finding, Level, Outcome, PatchResult, Report
 from ._style import Colour, Style, colour_of
@@ -37,6 +37,7 @@ __all__ = [
     "document",
     "finding_facts",
     "finding_lines",
+    "pass_over_absent",
     "patch_facts",
     "report_on_known",
     "report_on_plans",

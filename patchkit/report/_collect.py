@@ -17,7 +17,7 @@ from ._model import Finding, Level, Outcome, PatchResult, Report
 if TYPE_CHECKING:
     from .._probe import ProbeResult
 
-__all__ = ["report_on_known", "report_on_plans", "with_probe"]
+__all__ = ["pass_over_absent", "report_on_known", "report_on_plans", "with_probe"]
 
 _LEVELS = {Outcome.PROBLEM: Level.PROBLEM, Outcome.WARNING: Level.WARNING}
 _NOWHERE = Place(None, None, "")
@@ -45,6 +45,20 @@ def report_on_known(command: str, names: Iterable[str]) -> Report:
         names: Names of registered patches.
     """
     return Report(command, tuple(_of_name(name) for name in names))
+
+
+def pass_over_absent(report: Report) -> Report:
+    """Skip the patches for libraries that aren't installed, which nobody has asked for by name."""
+    return replace(report, patches=tuple(_passed_over(patch) for patch in report.patches))
+
+
+def _passed_over(result: PatchResult) -> PatchResult:
+    judgement = result.judgement
+    absent = [version.distribution for version in judgement.versions if version.raw is None] if judgement else []
+    if judgement is None or not absent or judgement.verdict is not Verdict.UNKNOWN:
+        return result
+    reason = f"{' and '.join(absent)} {'is' if len(absent) == 1 else 'are'} not installed"
+    return replace(result, outcome=Outcome.SKIPPED, reason=reason, findings=())
 
 
 def with_probe(result: PatchResult, probe: ProbeResult) -> PatchResult:

@@ -30,7 +30,7 @@ def _of_the_world(**selection: Any) -> importlib.metadata.EntryPoints:
     """Leave out the patches that are installed beside these tests, which need torch and change."""
     found: Any = _entry_points(**selection)
     return importlib.metadata.EntryPoints(
-        point for point in found if selection.get("group") != registry.GROUP or "fsdp1" not in point.name
+        point for point in found if selection.get("group") != registry.GROUP or "fsdp1" not in point.value
     )
 
 
