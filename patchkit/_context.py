@@ -168,9 +168,17 @@ class Context:
         """Put ``value`` where ``site`` holds something else."""
         self._layer([self._existing(self._site(site))], value=value)
 
-    def set(self, owner: object, attr: str, value: object) -> None:
-        """Set an attribute of a module, class or instance; it may be absent before, and then is again after."""
-        self._layer([Site(owner, attr)], value=value)
+    def set(self, owner: object, attr: str, value: object, *, targets: Targets | None = None) -> None:
+        """Set an attribute of a module, class or instance; it may be absent before, and then is again after.
+
+        Args:
+            owner: The module, class or instance.
+            attr: Name of the attribute.
+            value: What it is set to.
+            targets: The value is there only while this set is not empty. Applications with other options, for other
+                objects, then stand beside each other: the value has to tell whom it is asked for.
+        """
+        self._layer([Site(owner, attr)], value=value, targets=targets)
 
     def delete(self, owner: object, attr: str) -> None:
         """Take an attribute out of the owner's own namespace."""

@@ -18,10 +18,15 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent
 
 PATCHES = {
+    "accelerate.cpu-fsdp": "patchkit.fsdp1.accelerate_cpu_fsdp:AccelerateCpuFsdp",
+    "fsdp1.accumulate-offloaded-grads": "patchkit.fsdp1.accumulate_offloaded_grads:AccumulateOffloadedGrads",
     "fsdp1.cpu-rehearsal": "patchkit.fsdp1.cpu_rehearsal:CpuRehearsal",
     "fsdp1.drop-frozen-grads": "patchkit.fsdp1.drop_frozen_grads:DropFrozenGrads",
+    "fsdp1.drop-idle-grads": "patchkit.fsdp1.drop_idle_grads:DropIdleGrads",
     "fsdp1.drop-offloaded-grad-shards": "patchkit.fsdp1.drop_offloaded_grad_shards:DropOffloadedGradShards",
+    "fsdp1.no-stale-grads": "patchkit.fsdp1.no_stale_grads:NoStaleGrads",
     "fsdp1.pageable-params": "patchkit.fsdp1.pageable_params:PageableParams",
+    "fsdp1.precision": "patchkit.fsdp1.precision:Precision",
 }
 
 
@@ -83,9 +88,12 @@ def test_licence_is_an_expression_with_its_file(wheel: zipfile.ZipFile) -> None:
 
 
 def test_torch_is_an_extra(wheel: zipfile.ZipFile) -> None:
-    """Installing the core never brings torch; only the extra of the patches for it does."""
+    """Installing the core never brings torch; only the extras of the patches for it do."""
     requirements = map(Requirement, metadata_of(wheel).get_all("Requires-Dist", []))
-    assert [str(found.marker) for found in requirements if found.name == "torch"] == ['extra == "fsdp1"']
+    assert [str(found.marker) for found in requirements if found.name == "torch"] == [
+        'extra == "accelerate"',
+        'extra == "fsdp1"',
+    ]
 
 
 def test_entry_points(wheel: zipfile.ZipFile) -> None:

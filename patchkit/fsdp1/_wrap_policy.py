@@ -20,20 +20,25 @@ _Kwargs = dict[str, Any]
 
 
 class Float32Policy(_Policy):
-    """Wrap what another policy wraps, and the modules at ``paths`` in float32; models that aren't meant as it does.
+    """Wrap what another policy wraps, and named modules in float32; models that aren't meant as it does.
 
     Args:
         below: What the plugin has now: the policy that decides for all other modules, or for all of another model.
         plugin: Accelerate's plugin, which turns the policies that it knows into such for one model.
-        paths: Paths of modules.
+        options: The patch's options, with the paths of the modules.
         models: The models that are meant.
     """
 
-    def __init__(self, below: Any, plugin: Any, paths: tuple[str, ...], models: Targets) -> None:
+    def __init__(self, below: Any, plugin: Any, options: Any, models: Targets) -> None:
         self.below = below
+        self.options = options
         self._plugin = plugin
-        self._paths = paths
         self._models = models
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether any model is meant at present."""
+        return len(self._models) > 0
 
     def _run_policy(
         self, root_module: nn.Module, ignored_modules: set[nn.Module], root_kwargs: _Kwargs
@@ -42,7 +47,7 @@ class Float32Policy(_Policy):
         if root_module not in self._models:
             return _wrapped_by(self.below, self._plugin, root_module, ignored_modules, root_kwargs)
         found = _wrapped_by(original_of(self.below), self._plugin, root_module, ignored_modules, root_kwargs)
-        for path in self._paths:
+        for path in self.options.float32:
             named = root_module.get_submodule(path)
             if next(named.parameters(), None) is None or named in ignored_modules:
                 continue

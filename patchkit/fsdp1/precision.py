@@ -66,6 +66,14 @@ class Precision(Patch):
                 "for each module: fully_shard(module, mp_policy=…).",
                 patch=self.name,
             )
+        others = _buffer_dtypes(plugin.auto_wrap_policy) - {ctx.options.buffer_dtype}
+        if others:
+            raise RefusedError(
+                f"{self.name}: expected the buffer_dtype that another model of this plugin is configured with "
+                f"({', '.join(sorted(others))}), found {ctx.options.buffer_dtype!r}: a plugin has one for all of its "
+                "models. Say the same, or give the model an accelerator with a plugin of its own.",
+                patch=self.name,
+            )
         model = self._model(ctx)
         if next(units_of(model), None) is not None:
             raise RefusedError(
@@ -92,18 +100,18 @@ class Precision(Patch):
 
         model, plugin = self._model(ctx), self._plugin(ctx)
         models = ctx.targets([model, *model.modules()])
-        ctx.set(plugin, "use_orig_params", True)
+        ctx.set(plugin, "use_orig_params", True, targets=models)
         precision = plugin.mixed_precision_policy
         if precision is not None:
             buffers = getattr(torch, ctx.options.buffer_dtype)
             self._warn_of_wide_buffers(model, buffers)
-            ctx.set(plugin, "mixed_precision_policy", replace(precision, buffer_dtype=buffers))
+            ctx.set(plugin, "mixed_precision_policy", replace(precision, buffer_dtype=buffers), targets=models)
         named = [model.get_submodule(path) for path in ctx.options.float32]
         with_params = [module for module in named if next(module.parameters(), None) is not None]
         device = ctx.resource("accelerator").device.type
         ctx.wrap_each(with_params, "forward", lambda original: _without_autocast(original, device))
-        policy = Float32Policy(plugin.auto_wrap_policy, plugin, ctx.options.float32, models)
-        ctx.set(plugin, "auto_wrap_policy", policy)
+        policy = Float32Policy(plugin.auto_wrap_policy, plugin, ctx.options, models)
+        ctx.set(plugin, "auto_wrap_policy", policy, targets=models)
         if getattr(plugin.cpu_offload, "offload_params", False):
 
             def is_meant(handle: Handle) -> bool:
@@ -173,3 +181,14 @@ def _without_autocast(original: Callable[..., Any], device: str) -> Callable[...
             return original(self, *args, **kwargs)
 
     return forward
+
+
+def _buffer_dtypes(policy: Any) -> set[str]:
+    from ._wrap_policy import Float32Policy
+
+    found = set()
+    while isinstance(policy, Float32Policy):
+        if policy.is_in_use:
+            found.add(policy.options.buffer_dtype)
+        policy = policy.below
+    return found

@@ -17,12 +17,23 @@ CPU_FSDP = "accelerate.cpu-fsdp"
 PRECISION = "fsdp1.precision"
 
 
+class Norm(nn.Module):
+    """A norm that computes in the type of what it is given, as autocast on the CPU doesn't let torch's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(WIDTH))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6) * torch.as_tensor(self.weight)
+
+
 class Layer(nn.Module):
     """A block with a norm, which has a path of its own."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(WIDTH)
+        self.norm = Norm()
         self.linear = nn.Linear(WIDTH, WIDTH)
         self.act = nn.Tanh()
 
@@ -44,7 +55,7 @@ class Net(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         for layer in self.layers:
             x = layer(x)
-        return torch.as_tensor(self.head(x)) * self.scale
+        return torch.as_tensor(self.head(x)) * torch.as_tensor(self.scale)
 
 
 class OtherLayer(Layer):

@@ -18,7 +18,12 @@ from tests.fsdp1._toy import DROP_FROZEN, DROP_SHARDS, PAGEABLE, REHEARSAL, patc
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = load_contracts(ROOT / "patchkit" / "fsdp1" / "contracts.toml")
-NAMES = sorted(CONTRACTS)
+# Those for a library that isn't here, such as Accelerate in an old lane, can't be judged.
+NAMES = [
+    name
+    for name, contract in sorted(CONTRACTS.items())
+    if all(find_spec(requirement.partition(">")[0]) is not None for requirement in contract.requires)
+]
 RUNTIME = "torch.distributed.fsdp._runtime_utils"
 FLAT_PARAM = "torch.distributed.fsdp._flat_param"
 ORDER = "torch.distributed.fsdp._exec_order_utils"
@@ -37,7 +42,7 @@ class AlteredTorch:
         self._version = version
 
     def version(self, distribution: str) -> str | None:
-        return self._version or INSTALLED.version(distribution)
+        return (self._version if distribution == "torch" else None) or INSTALLED.version(distribution)
 
     def module(self, name: str) -> SourceFile | None:
         file = INSTALLED.module(name)
@@ -55,8 +60,8 @@ class AlteredTorch:
 def test_every_patch_has_one() -> None:
     """The file has a contract for each patch of the collection, and each patch the file's."""
     declared = {point.name for point in entry_points(group="patchkit.patches") if ".fsdp1." in point.value}
-    assert set(NAMES) == declared
-    assert {name: find(name).contract for name in NAMES} == CONTRACTS
+    assert set(CONTRACTS) == declared
+    assert {name: find(name).contract for name in CONTRACTS} == CONTRACTS
 
 
 @pytest.mark.parametrize("name", NAMES)
