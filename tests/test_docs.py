@@ -16,6 +16,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 TORCH = importlib.util.find_spec("torch") is not None
+ACCELERATE = importlib.util.find_spec("accelerate") is not None
+# As people start ranks: `torchrun --nproc-per-node 2 example.py`.
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 # What the reader of a page about the command line has done before: applied something, which is on the log.
 BEFORE = """
 import patchkit
@@ -36,13 +39,20 @@ class Block(NamedTuple):
 
     language: str
     text: str
+    ranks: bool
 
 
 def blocks_of(page: Path) -> list[Block]:
     """Return the blocks of a page that are meant to be run here, in order."""
     found = _FENCE.findall(page.read_text(encoding="utf-8"))
-    unwanted = {"no-run"} if TORCH else {"no-run", "needs-torch"}
-    return [Block(language, text) for language, rest, text in found if not unwanted & set(rest.split())]
+    unwanted = {"no-run"} if TORCH else {"no-run", "needs-torch", "torchrun"}
+    if not ACCELERATE:
+        unwanted.add("needs-accelerate")
+    return [
+        Block(language, text, "torchrun" in rest.split())
+        for language, rest, text in found
+        if not unwanted & set(rest.split())
+    ]
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -65,7 +75,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
         if block.language == "python":
             script = tmp_path / f"example_{index}.py"
             script.write_text(block.text, encoding="utf-8")
-            printed = run([sys.executable, script.name], tmp_path)
+            printed = run([sys.executable, *(TORCHRUN if block.ranks else []), script.name], tmp_path)
             position = 0
             for expected in _EXPECTED.findall(block.text):
                 position = printed.find(expected, position)
