@@ -71,7 +71,7 @@ def _fact(patch: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> di
 
 def _plain(reason: str) -> str:
     # The first line says it; folders of whoever ran this are nobody else's business.
-    lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
+    lines = [re.sub(r"^rank \d+: ", "", line.strip()) for line in reason.strip().splitlines() if line.strip()]
     return re.sub(r"(/[\w.+~-]+)+/(?=[\w.-]+)", "…/", lines[0])[:300] if lines else ""
 
 
@@ -102,21 +102,15 @@ def _measures(facts: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _reasons(facts: Mapping[str, Any]) -> Iterator[str]:
-    rows = [
-        f"| `{name}` | {label} | {patch['status']} | {patch.get('reason', '').replace('|', chr(92) + '|')} |"
-        for label, fact in facts.items()
-        for name, patch in sorted(fact["patches"].items())
-        if patch["status"] in ("refused", "failed")
-    ]
-    if rows:
-        yield from [
-            "",
-            "## Not proven, and why",
-            "",
-            "| patch | torch | | reason |",
-            "| --- | --- | --- | --- |",
-            *rows,
-        ]
+    groups: dict[tuple[str, str, str], list[str]] = {}
+    for label, fact in facts.items():
+        for name, patch in sorted(fact["patches"].items()):
+            if patch["status"] in ("refused", "failed"):
+                groups.setdefault((label, patch["status"], patch.get("reason", "")), []).append(f"`{name}`")
+    if groups:
+        yield from ["", "## Not proven, and why", "", "| torch | | patches | reason |", "| --- | --- | --- | --- |"]
+        for (label, status, reason), names in groups.items():
+            yield f"| {label} | {status} | {', '.join(names)} | {reason.replace('|', chr(92) + '|')} |"
     yield ""
 
 

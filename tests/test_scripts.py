@@ -42,7 +42,7 @@ def report(**patch: Any) -> dict[str, Any]:
         ),
         (
             {"probe": {"status": "failed", "measured": {}, "error": "rank 0: wrong\nby much"}},
-            {"status": "failed", "verdict": "ok", "reason": "rank 0: wrong"},
+            {"status": "failed", "verdict": "ok", "reason": "wrong"},
         ),
         (
             {"verdict": "broken"},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, nullcontext
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import _runtime_utils
 
 import patchkit
 from patchkit.fsdp1 import release_completed_gradients, replay_forward
@@ -23,6 +26,7 @@ from tests.fsdp1._toy import (
     PAGEABLE,
     Case,
     Record,
+    Toy,
     batch,
     build,
     difference,
@@ -32,9 +36,11 @@ from tests.fsdp1._toy import (
     host_gradients,
     loss_of,
     patched,
+    plain,
     rehearsed,
     swapped,
     train,
+    wrap,
 )
 
 TRAINING = [ACCUMULATE, NO_STALE, DROP_SHARDS, PAGEABLE]
@@ -82,6 +88,109 @@ def whole_loop(names: list[str], use_orig_params: bool) -> tuple[float | str, bo
 def test_whole_loop(ranks: RankPool, names: list[str], use_orig_params: bool) -> None:
     """A loop under all patches that go with training, applied in any order, is the stock loop to the last bit."""
     assert ranks(whole_loop, names=names, use_orig_params=use_orig_params) == [(0.0, True)] * 2
+
+
+class Mixed(nn.Module):
+    """Two nested roots: units that are partly or wholly frozen, in an outer root without parameters of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = Toy("reentrant twice"), Toy()
+        for block in self.first.blocks:
+            block.up.requires_grad_(False)
+        self.first.blocks[1].requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.as_tensor(self.second(self.first(x)))
+
+
+def mixed() -> FSDP:
+    torch.manual_seed(0)
+    model = Mixed()
+    model.register_module("first", wrap(model.first))
+    model.register_module("second", wrap(model.second))
+    return wrap(model, auto_wrap_policy=None)
+
+
+def compiled() -> FSDP:
+    toy = plain()
+    for block in toy.blocks:
+        block.compile(backend="aot_eager")
+    return wrap(toy)
+
+
+KINDS: dict[str, tuple[Callable[[], FSDP], Case]] = {
+    "nested roots": (mixed, Case()),
+    "compiled blocks": (compiled, Case()),
+    "anomaly detection": (build, Case(anomaly=True)),
+    "checkpointed blocks": (lambda: build(Case(mode="checkpointed twice")), Case()),
+}
+
+
+@rehearsed
+def kind_of_model(kind: str) -> list[float | str]:
+    """Training with a validation in between, stock and under all patches, applied late and taken out early."""
+    make, case = KINDS[kind]
+
+    def run(model: FSDP, names: list[str]) -> Record:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        seen = train(model, case, optimizer=optimizer)
+        with ExitStack() as stack:
+            for name in names:
+                stack.enter_context(patched(name, model=model))
+            seen += train(model, case, first=3, optimizer=optimizer)
+            with torch.no_grad(), patchkit.apply("manifests/validation.toml", model) if names else nullcontext():
+                seen.append([torch.as_tensor(model(batch(50)))])
+            seen += train(model, case, first=6, optimizer=optimizer)
+        return [*seen, *train(model, case, first=9, optimizer=optimizer)]
+
+    warnings.simplefilter("ignore")
+    return [difference(run(make(), []), run(make(), [ACCUMULATE, NO_STALE, DROP_SHARDS]))]
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_kinds_of_models(ranks: RankPool, kind: str) -> None:
+    """Nested roots, frozen parts, compiled and checkpointed blocks, and anomaly detection train as in stock."""
+    assert ranks(kind_of_model, kind=kind) == [[0.0]] * 2
+
+
+@rehearsed
+def with_a_stranger(first: bool) -> tuple[float | str, int]:
+    """Another project's patch on the callback, there before ours or put there after: accumulation, and its calls."""
+    calls = 0
+    original = _runtime_utils._post_reduce_grad_callback
+
+    def theirs(below: Callable[..., None]) -> Callable[..., None]:
+        def callback(state: Any, handle: Any, grad_to_offload: torch.Tensor) -> None:
+            nonlocal calls
+            calls += 1
+            below(state, handle, grad_to_offload)
+
+        return callback
+
+    case = Case(backwards=2)
+    expected = train(build(Case(offload=False)), case)
+    model = build(case)
+    if first:
+        _runtime_utils._post_reduce_grad_callback = theirs(original)
+    applied = patched(ACCUMULATE, DROP_SHARDS, model=model)
+    ours = _runtime_utils._post_reduce_grad_callback
+    if not first:
+        _runtime_utils._post_reduce_grad_callback = theirs(ours)
+    found = difference(expected, train(model, case))
+    if not first:
+        _runtime_utils._post_reduce_grad_callback = _runtime_utils._post_reduce_grad_callback.__closure__[
+            0
+        ].cell_contents
+    applied.revert()
+    _runtime_utils._post_reduce_grad_callback = original
+    return found, calls
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_with_a_stranger(ranks: RankPool, first: bool) -> None:
+    """Another project's wrapper on the same callback is called, and gradients are right, whoever came first."""
+    assert ranks(with_a_stranger, first=first) == [(0.0, 3 * 2 * 5)] * 2
 
 
 def counted(calls: Counter[str], name: str) -> Callable[..., Any]:

@@ -13,9 +13,18 @@ from patchkit.manifest import AuditConfig, Manifest, PatchEntry, Policy, When, l
 
 MANIFESTS = Path(__file__).parent.parent.parent / "manifests"
 SHIPPED = {
+    "accumulate.toml": [
+        "fsdp1.accumulate-offloaded-grads",
+        "fsdp1.no-stale-grads",
+        "fsdp1.drop-offloaded-grad-shards",
+        "fsdp1.pageable-params",
+    ],
     "frozen.toml": ["fsdp1.drop-frozen-grads", "fsdp1.pageable-params"],
     "lowmem.toml": ["fsdp1.drop-offloaded-grad-shards", "fsdp1.pageable-params"],
+    "precision.toml": ["fsdp1.precision"],
     "rehearsal.toml": ["fsdp1.cpu-rehearsal"],
+    "replay.toml": ["fsdp1.drop-idle-grads"],
+    "validation.toml": ["fsdp1.drop-idle-grads"],
 }
 
 
@@ -79,9 +88,11 @@ def test_shipped_manifests_are_these() -> None:
 
 @pytest.mark.parametrize("name", SHIPPED)
 def test_shipped_manifest(name: str) -> None:
-    """A shipped manifest selects its patches with nothing but defaults, and leads editors to the schema."""
+    """A shipped manifest selects its patches with nothing but options, and leads editors to the schema."""
     manifest = load_manifest(MANIFESTS / name)
-    assert manifest.patch == tuple(PatchEntry(name=patch) for patch in SHIPPED[name])
+    options = [entry.options for entry in manifest.patch]
+    expected = [PatchEntry(name=patch, options=given) for patch, given in zip(SHIPPED[name], options, strict=True)]
+    assert list(manifest.patch) == expected
     assert (manifest.policy, manifest.audit) == (Policy(), AuditConfig())
     assert (MANIFESTS / name).read_text(encoding="utf-8").startswith("#:schema ./manifest.schema.json\n")
 
