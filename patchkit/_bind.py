@@ -134,13 +134,32 @@ def _alike(a: types.CodeType, b: types.CodeType) -> bool:
     if _essence(a) != _essence(b) or len(a.co_consts) != len(b.co_consts):
         return False
     return all(
-        _alike(x, y)
-        if isinstance(x, types.CodeType) and isinstance(y, types.CodeType)
-        else type(x) is type(y) and x == y
+        _alike(x, y) if isinstance(x, types.CodeType) and isinstance(y, types.CodeType) else _same_constant(x, y)
         for x, y in zip(a.co_consts, b.co_consts, strict=True)
-        # Qualified names are constants before 3.11 and differ by the place of definition.
-        if not (isinstance(x, str) and isinstance(y, str) and ".<locals>." in x + y)
+        if not _are_qualified_names(x, y)
     )
+
+
+def _are_qualified_names(x: object, y: object) -> bool:
+    """Tell whether two constants are names of functions, which Python 3.10 keeps there, and which tell the place."""
+    if sys.version_info >= (3, 11) or not (isinstance(x, str) and isinstance(y, str)):
+        return False
+    return x.rpartition(".<locals>.")[2] == y.rpartition(".<locals>.")[2] and ".<locals>." in x + y
+
+
+def _same_constant(x: object, y: object) -> bool:
+    """Tell whether two constants are the same: ``1`` and ``1.0`` are not, nor are ``0.0`` and ``-0.0``."""
+    if type(x) is not type(y):
+        return False
+    if isinstance(x, tuple) and isinstance(y, tuple):
+        return len(x) == len(y) and all(map(_same_constant, x, y))
+    if isinstance(x, frozenset) and isinstance(y, frozenset):
+        return sorted(map(_spelled, x)) == sorted(map(_spelled, y))
+    return x == y and repr(x) == repr(y)
+
+
+def _spelled(constant: object) -> str:
+    return f"{type(constant).__name__} {constant!r}"
 
 
 def _essence(code: types.CodeType) -> tuple[object, ...]:

@@ -76,7 +76,7 @@ class Layer:
                     "which changes nothing. Return a function that calls it.",
                     patch=self.patch,
                 )
-            problem = misfit(wrapper, below)
+            problem = misfit(wrapper, below, by_position=self._is_strangers(below))
             if problem is not None:
                 raise InstallError(
                     f"{self.patch}: the wrapper around {describe_object(below)} can't be called like it: {problem}. "
@@ -91,6 +91,13 @@ class Layer:
                 functools.update_wrapper(wrapper, below, updated=updated)
             self._memo = memo = below, wrapper
         return memo[1]
+
+    def _is_strangers(self, below: object) -> bool:
+        """Tell whether what stands on a module's function was put there by another project, under names of its own."""
+        label = self.ident[0] if isinstance(self.ident, tuple) else ""
+        home = str(label).partition(":")[0] if ":" in str(label) else ""
+        module = getattr(below, "__module__", None)
+        return bool(home and module) and str(module).partition(".")[0] != home.partition(".")[0]
 
 
 @dataclass(frozen=True, slots=True)

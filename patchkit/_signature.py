@@ -12,8 +12,11 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def misfit(wrapper: Callable[..., Any], original: Callable[..., Any]) -> str | None:
+def misfit(wrapper: Callable[..., Any], original: Callable[..., Any], *, by_position: bool = False) -> str | None:
     """Say which call that ``original`` accepts ``wrapper`` would not, or return ``None`` if there is none.
+
+    With ``by_position``, calls that give arguments by name don't count where they could give them by position: a
+    stranger who stands on the site may call them otherwise than the library does.
 
     Nothing is said about callables whose signature can't be read, such as many written in C, or tells nothing, such
     as ``(*args, **kwargs)`` of a mock or of a careless decorator.
@@ -22,6 +25,8 @@ def misfit(wrapper: Callable[..., Any], original: Callable[..., Any]) -> str | N
         # The wrapper's own parameters count, not those that it claims through __wrapped__.
         mine = list(inspect.signature(wrapper, follow_wrapped=False).parameters.values())
         theirs = list(inspect.signature(original).parameters.values())
+        if by_position:
+            theirs = [p.replace(kind=p.POSITIONAL_ONLY) if p.kind in _POSITIONAL else p for p in theirs]
     except (TypeError, ValueError):
         return None
     if [p.kind for p in theirs] == [inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD]:

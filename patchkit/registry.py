@@ -47,6 +47,10 @@ def register(patch: type[P] | P) -> type[P] | P:
         RegistrationError: The declaration is incomplete, or another patch has the name.
     """
     instance = patch() if isinstance(patch, type) else patch
+    if not isinstance(instance, Patch):
+        raise RegistrationError(
+            f"patchkit.register: expected a subclass of patchkit.Patch, or an instance, found {patch!r}."
+        )
     _add(instance, "registered in this process")
     return patch
 
@@ -132,6 +136,7 @@ def wrap(
     """
 
     def decorate(function: F) -> F:
+        _expect_function(function, "wrap")
         make = closing_over(function)
 
         def install(self: Patch, ctx: Context) -> None:
@@ -159,6 +164,8 @@ def replace(
     """
 
     def decorate(function: F) -> F:
+        _expect_function(function, "replace")
+
         def make(_: Callable[..., object]) -> Callable[..., object]:
             # The author's own function keeps its name, its metadata, and its place in the author's module.
             return twin_of(function) if isinstance(function, types.FunctionType) else function
@@ -170,6 +177,14 @@ def replace(
         return function
 
     return decorate
+
+
+def _expect_function(function: object, decorator: str) -> None:
+    if not (callable(function) and hasattr(function, "__qualname__") and hasattr(function, "__module__")):
+        raise RegistrationError(
+            f"patchkit.{decorator}: expected a function, found {function!r}, which has no name of its own. Define a "
+            "function that calls it."
+        )
 
 
 def _add_function(

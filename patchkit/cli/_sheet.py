@@ -120,7 +120,11 @@ def _options(patch: Patch, style: Style) -> list[str]:
 
 
 def _default(option: dict[str, Any]) -> str:
-    return "required" if option["required"] else f"default {json.dumps(option['default'], ensure_ascii=False)}"
+    return (
+        "required"
+        if option["required"]
+        else f"default {json.dumps(option['default'], ensure_ascii=False, default=repr)}"
+    )
 
 
 def _option_facts(name: str, field: FieldInfo) -> dict[str, Any]:

@@ -45,9 +45,11 @@ def key_lines(text: str, data: Mapping[str, object]) -> dict[Key, int]:
     scanner = _Scanner(text)
     try:
         scanner.document()
+        if scanner.lines.keys() != set(_keys_of(data)):
+            return {}
     except (_LostError, RecursionError):
         return {}
-    return scanner.lines if scanner.lines.keys() == set(_keys_of(data)) else {}
+    return scanner.lines
 
 
 def _keys_of(value: object, key: Key = ()) -> Iterator[Key]:
@@ -71,6 +73,7 @@ class _Scanner:
         self._text = text
         self._at = 0
         self._tables: dict[Key, int] = {}  # how many [[headers]] of a name there were so far
+        self._counted = 0, 1  # how far line feeds were counted, and the line there
 
     def document(self) -> None:
         table: Key = ()
@@ -146,7 +149,11 @@ class _Scanner:
         return str(next(iter(tomllib.loads(f"{quoted} = 0"))))
 
     def _line(self) -> int:
-        return self._text.count("\n", 0, self._at) + 1
+        # From where the last count ended: from the start, a long text would take quadratic time.
+        start, line = self._counted
+        line += self._text.count("\n", start, self._at)
+        self._counted = self._at, line
+        return line
 
     def _skip_blank(self) -> int:
         self._match(_BLANK)

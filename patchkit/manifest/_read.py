@@ -7,7 +7,6 @@ import hashlib
 import os
 import re
 import sys
-from pathlib import Path
 
 from ..errors import ManifestError
 from ._lines import key_lines
@@ -21,6 +20,10 @@ else:
 _DECODER_POSITION = re.compile(
     r"^(?P<reason>.*) \(at (?:line (?P<line>\d+), column (?P<column>\d+)|end of document)\)$"
 )
+
+
+# A manifest has a few kilobytes; a device or a log given by mistake would be read for ever.
+_LARGEST = 16 << 20
 
 
 class UnreadableError(Exception):
@@ -42,13 +45,17 @@ def read_bytes(path: str) -> bytes:
         UnreadableError: It isn't there, is a directory, or can't be read.
     """
     try:
-        return Path(path).read_bytes()
+        with open(path, "rb") as file:
+            content = file.read(_LARGEST + 1)
     except FileNotFoundError:
         raise UnreadableError(f"no such file{_nearest(path)}") from None
     except IsADirectoryError:
         raise UnreadableError("is a directory, expected a TOML file") from None
     except OSError as error:
         raise UnreadableError(f"can't be read: {error.strerror or error}") from None
+    if len(content) > _LARGEST:
+        raise UnreadableError(f"is larger than {_LARGEST >> 20} MiB, expected a manifest")
+    return content
 
 
 def parse(path: str, content: bytes) -> Document:
@@ -102,4 +109,7 @@ def _nearest(path: str) -> str:
     nearest = difflib.get_close_matches(name, siblings, n=1, cutoff=0.8)
     if nearest:
         return f"; did you mean {os.path.join(folder, nearest[0])!r}?"
-    return "" if os.path.isabs(path) else f"; the current directory is {os.getcwd()!r}"
+    try:
+        return "" if os.path.isabs(path) else f"; the current directory is {os.getcwd()!r}"
+    except FileNotFoundError:
+        return "; the current directory was removed"

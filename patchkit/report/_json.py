@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -35,7 +36,21 @@ def document(command: str, **members: Any) -> str:
     """
     head = {"schema_version": SCHEMA_VERSION, "tool": {"name": "patchkit", "version": tool_version()}}
     # Escapes for everything outside ASCII: no terminal and no encoding can make anything else of it.
-    return json.dumps({**head, "command": command, **members}, indent=2, ensure_ascii=True) + "\n"
+    content = _strict({**head, "command": command, **members})
+    return json.dumps(content, indent=2, ensure_ascii=True, allow_nan=False) + "\n"
+
+
+def _strict(value: Any) -> Any:
+    """Return ``value`` in what JSON has: numbers that aren't finite, and whatever it can't hold, as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _strict(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_strict(item) for item in value]
+    if value is None or isinstance(value, (str, bool, int)):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
+    return repr(value)
 
 
 def tool_version() -> str | None:
