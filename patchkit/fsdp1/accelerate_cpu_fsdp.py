@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..contract import Contract
-from ..errors import RefusedError, VerifyError
+from ..errors import VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
-from ._facts import accelerator
+from ._facts import refuse_accelerator
 
 __all__ = ["AccelerateCpuFsdp"]
 
@@ -38,12 +38,7 @@ class AccelerateCpuFsdp(Patch):
 
     def check(self, ctx: Context) -> None:
         """Refuse a machine with an accelerator: there, Accelerate should use it."""
-        if accelerator():
-            raise RefusedError(
-                f"{self.name}: expected a machine without an accelerator, found one. There is nothing to rehearse: "
-                "take the patch out of the manifest, or give its entry the condition when = { accelerator = false }.",
-                patch=self.name,
-            )
+        refuse_accelerator(self.name)
 
     def install(self, ctx: Context) -> None:
         """Wrap the place where the kind of distribution is chosen."""

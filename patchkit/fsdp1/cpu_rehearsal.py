@@ -56,10 +56,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from ..contract import Contract
-from ..errors import RefusedError, VerifyError
+from ..errors import VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
-from ._facts import accelerator
+from ._facts import refuse_accelerator
 from ._units import Handle
 
 __all__ = ["CpuRehearsal"]
@@ -90,12 +90,7 @@ class CpuRehearsal(Patch):
 
     def check(self, ctx: Context) -> None:
         """Refuse a machine with an accelerator: there, FSDP1 should use it."""
-        if accelerator():
-            raise RefusedError(
-                f"{self.name}: expected a machine without an accelerator, found one. There is nothing to rehearse: "
-                "take the patch out of the manifest, or give its entry the condition when = { accelerator = false }.",
-                patch=self.name,
-            )
+        refuse_accelerator(self.name)
 
     def install(self, ctx: Context) -> None:
         """Put the missing functions in place, and wrap what moves or compares."""

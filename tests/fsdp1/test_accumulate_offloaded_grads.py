@@ -11,6 +11,7 @@ import torch
 
 from patchkit.errors import PatchkitError
 from patchkit.fsdp1._memory import MemoryLedger
+from tests.fsdp1._models import skip, skipping
 from tests.fsdp1._pool import RankPool
 from tests.fsdp1._toy import (
     ACCUMULATE,
@@ -22,7 +23,6 @@ from tests.fsdp1._toy import (
     PAGEABLE,
     SHARD_BYTES,
     Case,
-    Toy,
     batch,
     build,
     difference,
@@ -174,19 +174,6 @@ def test_one_pass_is_stock(ranks: RankPool, case: Case) -> None:
 # What was zeroed, and what took no part
 
 
-class Skipping(Toy):
-    skipped: tuple[int, ...] = ()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for index, block in enumerate(self.blocks):
-            x = x if index in self.skipped else self._call(block, x)
-        return torch.as_tensor(self.head(x))
-
-
-def skip(model: Any, blocks: tuple[int, ...]) -> None:
-    model.module.skipped = blocks
-
-
 def backward(model: FSDP, step: int) -> None:
     loss_of(model, batch(step)).backward()
 
@@ -270,9 +257,7 @@ def partly(names: list[str]) -> list[float | str]:
     """A block that takes part in the first pass only, one in the second only, against a model without offload."""
 
     def run(offload: bool, names: list[str]) -> list[torch.Tensor | None]:
-        torch.manual_seed(0)
-        case = Case(offload=offload)
-        model = build(case, model=Skipping())
+        model = skipping(Case(offload=offload))
         with patched(*names, model=model) if names else ExitStack():
             skip(model, (1,))
             backward(model, 0)

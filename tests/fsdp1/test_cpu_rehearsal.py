@@ -261,7 +261,7 @@ def test_leaves_with_the_last_owner(ranks: RankPool) -> None:
 def with_an_accelerator() -> str:
     from patchkit.fsdp1 import cpu_rehearsal
 
-    with swapped(cpu_rehearsal, "accelerator", lambda: True):
+    with swapped(_facts, "accelerator", lambda: True):
         try:
             patched(REHEARSAL)
         except RefusedError as error:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 import torch
 
+from tests.fsdp1._models import Skipping, skip, skipping
 from tests.fsdp1._pool import RankPool
 from tests.fsdp1._toy import (
     DROP_SHARDS,
@@ -16,7 +16,6 @@ from tests.fsdp1._toy import (
     NO_STALE,
     PAGEABLE,
     Case,
-    Toy,
     batch,
     build,
     difference,
@@ -33,26 +32,6 @@ from tests.fsdp1._toy import (
 )
 
 TWICE = "reentrant twice"
-
-
-class Skipping(Toy):
-    """The toy, with blocks that take no part in a forward at present."""
-
-    skipped: Sequence[int] = ()
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        for index, block in enumerate(self.blocks):
-            x = x if index in self.skipped else self._call(block, x)
-        return torch.as_tensor(self.head(x))
-
-
-def skip(model: Any, blocks: tuple[int, ...]) -> None:
-    model.module.skipped = blocks
-
-
-def skipping(case: Case) -> FSDP:
-    torch.manual_seed(0)
-    return build(case, model=Skipping(case.mode))
 
 
 # Effect
@@ -140,8 +119,7 @@ def without_gradient(use_orig_params: bool) -> bool:
                 x = x + 0 * y.detach() if index in self.skipped else y
             return torch.as_tensor(self.head(x))
 
-    torch.manual_seed(0)
-    model = build(Case(use_orig_params=use_orig_params), model=Detached())
+    model = skipping(Case(use_orig_params=use_orig_params), Detached)
     with patched(NO_STALE, model=model):
         loss_of(model, batch(0)).backward()
         model.zero_grad()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import nn
 from torch.distributed.fsdp import _runtime_utils
 
 import patchkit
 from patchkit.fsdp1 import release_completed_gradients, replay_forward
+from tests.fsdp1._models import mixed
 from tests.fsdp1._pool import RankPool
 from tests.fsdp1._toy import (
     ACCUMULATE,
@@ -26,7 +26,6 @@ from tests.fsdp1._toy import (
     PAGEABLE,
     Case,
     Record,
-    Toy,
     batch,
     build,
     difference,
@@ -88,28 +87,6 @@ def whole_loop(names: list[str], use_orig_params: bool) -> tuple[float | str, bo
 def test_whole_loop(ranks: RankPool, names: list[str], use_orig_params: bool) -> None:
     """A loop under all patches that go with training, applied in any order, is the stock loop to the last bit."""
     assert ranks(whole_loop, names=names, use_orig_params=use_orig_params) == [(0.0, True)] * 2
-
-
-class Mixed(nn.Module):
-    """Two nested roots: units that are partly or wholly frozen, in an outer root without parameters of its own."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first, self.second = Toy("reentrant twice"), Toy()
-        for block in self.first.blocks:
-            block.up.requires_grad_(False)
-        self.first.blocks[1].requires_grad_(False)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return torch.as_tensor(self.second(self.first(x)))
-
-
-def mixed() -> FSDP:
-    torch.manual_seed(0)
-    model = Mixed()
-    model.register_module("first", wrap(model.first))
-    model.register_module("second", wrap(model.second))
-    return wrap(model, auto_wrap_policy=None)
 
 
 def compiled() -> FSDP:
