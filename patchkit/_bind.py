@@ -17,7 +17,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["closing_over", "taking_self", "taking_self_of_class", "twin_of"]
+from ._code import alike
+
+__all__ = ["author_of", "closing_over", "taking_self", "taking_self_of_class", "twin_of"]
 
 _ANYTHING = [
     inspect.Parameter("args", inspect.Parameter.VAR_POSITIONAL),
@@ -61,10 +63,33 @@ def _forwarding(function: Callable[..., Any], original: Callable[..., Any]) -> C
         chosen = bound_coroutine
     elif inspect.isgeneratorfunction(function):
         chosen = bound_generator
+    elif inspect.isasyncgenfunction(function):
+        chosen = _forwarding_async_generator(function, original)
     parameters = list(inspect.signature(function).parameters.values())
     takes_args = parameters[0].kind is inspect.Parameter.VAR_POSITIONAL
     chosen.__signature__ = inspect.Signature(parameters if takes_args else parameters[1:])  # type: ignore[attr-defined]
     return chosen
+
+
+def _forwarding_async_generator(function: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
+    async def bound_async_generator(*args: Any, **kwargs: Any) -> Any:
+        inner = function(original, *args, **kwargs)
+        try:
+            value = await inner.__anext__()
+            while True:
+                try:
+                    sent = yield value
+                except GeneratorExit:
+                    await inner.aclose()
+                    raise
+                except BaseException as error:
+                    value = await inner.athrow(error)
+                else:
+                    value = await inner.asend(sent)
+        except StopAsyncIteration:
+            return
+
+    return bound_async_generator
 
 
 def _closure_code(function: types.FunctionType) -> types.CodeType | None:
@@ -75,7 +100,7 @@ def _closure_code(function: types.FunctionType) -> types.CodeType | None:
     if definition is None:
         return None
     plain = _compile(definition, function, outer=())
-    if plain is None or not _alike(plain, code):
+    if plain is None or not alike(plain, code):
         return None
     first = code.co_varnames[0]
     names = (node for node in ast.walk(definition) if isinstance(node, ast.Name) and node.id == first)
@@ -129,42 +154,12 @@ def _compile(
     return found[0]
 
 
-def _alike(a: types.CodeType, b: types.CodeType) -> bool:
-    """Tell whether two code objects do the same, wherever they stand."""
-    if _essence(a) != _essence(b) or len(a.co_consts) != len(b.co_consts):
-        return False
-    return all(
-        _alike(x, y) if isinstance(x, types.CodeType) and isinstance(y, types.CodeType) else _same_constant(x, y)
-        for x, y in zip(a.co_consts, b.co_consts, strict=True)
-        if not _are_qualified_names(x, y)
-    )
-
-
-def _are_qualified_names(x: object, y: object) -> bool:
-    """Tell whether two constants are names of functions, which Python 3.10 keeps there, and which tell the place."""
-    if sys.version_info >= (3, 11) or not (isinstance(x, str) and isinstance(y, str)):
-        return False
-    return x.rpartition(".<locals>.")[2] == y.rpartition(".<locals>.")[2] and ".<locals>." in x + y
-
-
-def _same_constant(x: object, y: object) -> bool:
-    """Tell whether two constants are the same: ``1`` and ``1.0`` are not, nor are ``0.0`` and ``-0.0``."""
-    if type(x) is not type(y):
-        return False
-    if isinstance(x, tuple) and isinstance(y, tuple):
-        return len(x) == len(y) and all(map(_same_constant, x, y))
-    if isinstance(x, frozenset) and isinstance(y, frozenset):
-        return sorted(map(_spelled, x)) == sorted(map(_spelled, y))
-    return x == y and repr(x) == repr(y)
-
-
-def _spelled(constant: object) -> str:
-    return f"{type(constant).__name__} {constant!r}"
-
-
-def _essence(code: types.CodeType) -> tuple[object, ...]:
-    flags = code.co_flags & ~(inspect.CO_NESTED | inspect.CO_NOFREE)
-    return code.co_code, code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars, flags
+def author_of(function: types.FunctionType) -> types.FunctionType:
+    """Return the author's own function behind one that only forwards to it, otherwise the function itself."""
+    if function.__globals__ is not globals():
+        return function
+    held = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)).get("function")
+    return held.cell_contents if held and isinstance(held.cell_contents, types.FunctionType) else function
 
 
 def twin_of(function: types.FunctionType) -> types.FunctionType:

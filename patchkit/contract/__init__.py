@@ -6,10 +6,11 @@ A contract is judged by reading source: of the installed distribution or of a di
 from __future__ import annotations
 
 from ._fingerprint import fingerprint
+from ._installed import InstalledSource
 from ._judge import fingerprint_of, judge
 from ._load import load_contracts
 from ._model import Contract, Finding, Fingerprint, Judgement, LibraryVersion, Symbol, Verdict
-from ._source import DirectorySource, InstalledSource, Source, SourceFile
+from ._source import DirectorySource, Source, SourceFile
 
 __all__ = [
     "Contract",

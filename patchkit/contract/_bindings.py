@@ -12,7 +12,9 @@ import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-__all__ = ["Binding", "Kind", "Names", "assigned_elsewhere", "bind", "dotted_name", "made_at_run_time"]
+from ._expressions import bound_in_expressions, captured, dotted_name, mangled, mentions, truth_of
+
+__all__ = ["Binding", "Kind", "Names", "bind"]
 
 _ACCESSORS = {"getter", "setter", "deleter"}
 _SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Delete, ast.Expr)
@@ -33,6 +35,10 @@ class Kind(enum.Enum):
     MODULE = "module"
     # `from m import x`.
     IMPORTED = "imported"
+    # `from m import *` after the name was bound: the module's, where it exports such a name.
+    STAR = "star"
+    # Nothing any more, since `except … as x` deletes its name.
+    DELETED = "deleted"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +53,7 @@ class Binding:
         module: Absolute name of the module imported (from).
         attribute: The name imported from ``module``.
         overload: Whether it is a ``typing.overload`` declaration.
+        below: What a star import leaves where it doesn't bring the name.
     """
 
     kind: Kind
@@ -55,11 +62,23 @@ class Binding:
     module: str = ""
     attribute: str = ""
     overload: bool = False
+    below: tuple[Binding, ...] = ()
 
     @property
     def line(self) -> int:
         """Line of the first of them."""
         return self.nodes[0].lineno
+
+    @property
+    def origins(self) -> tuple[str, ...]:
+        """Modules that it may be imported from, but for star imports."""
+        if self.kind is Kind.STAR:
+            return tuple(module for old in self.below for module in old.origins)
+        return (self.module,)
+
+    def extended(self, node: ast.stmt) -> Binding:
+        """Return the binding with one more statement that adds to it."""
+        return replace(self, nodes=(*self.nodes, node), below=tuple(old.extended(node) for old in self.below))
 
 
 @dataclass(slots=True)
@@ -70,80 +89,36 @@ class Names:
         bound: Each name with the definitions that it may have when the body has run.
         stars: Modules from which everything is imported, in order.
         typing_only: Names that only a type checker sees bound, with the line.
+        owner: Name of the class, if the body is that of one; its private names are mangled.
     """
 
     bound: dict[str, tuple[Binding, ...]] = field(default_factory=dict)
     stars: list[str] = field(default_factory=list)
     typing_only: dict[str, int] = field(default_factory=dict)
+    owner: str = ""
 
 
-def bind(body: Sequence[ast.stmt], *, package: str = "", declarations: bool = False) -> Names:
+def bind(body: Sequence[ast.stmt], *, package: str = "", declarations: bool = False, owner: str = "") -> Names:
     """Return what ``body`` binds.
 
     Args:
         body: Statements of a module or of a class.
         package: The package that relative imports start from.
         declarations: Whether ``x: int`` alone says that ``x`` exists, as it does in classes and stub files.
+        owner: Name of the class, for the body of one.
     """
     binder = _Binder(package, declarations)
-    binder.names.bound = binder.run(body, {})
+    binder.names.owner = owner
+    bound = binder.run(body, {})
+    bound.pop(_STARS, None)
+    binder.names.bound = {mangled(name, owner): bindings for name, bindings in bound.items()} if owner else bound
     for name in binder.names.bound:
         binder.names.typing_only.pop(name, None)
     return binder.names
 
 
-def dotted_name(node: ast.expr) -> tuple[str, ...]:
-    """Return ``("a", "b")`` for ``a.b``, and nothing for an expression of any other form."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    return (node.id, *reversed(parts)) if isinstance(node, ast.Name) else ()
-
-
-def assigned_elsewhere(tree: ast.Module, path: tuple[str, ...]) -> int | None:
-    """Return the line where ``path``, a name or ``("Class", "attr")``, is assigned in a way that isn't followed.
-
-    That is: a walrus, a function that declares the name ``global``, or ``Class.attr = …`` outside the class.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Global):
-            found = path in [(name,) for name in node.names]
-        elif isinstance(node, ast.NamedExpr):
-            found = path == (node.target.id,)
-        elif isinstance(node, ast.Assign):
-            found = len(path) > 1 and path in [dotted_name(target) for target in node.targets]
-        else:
-            continue
-        if found:
-            return node.lineno
-    return None
-
-
-def made_at_run_time(tree: ast.Module) -> int | None:
-    """Return the line where a module makes names by text or replaces itself, so that it may have any name at all.
-
-    That is: an assignment to ``globals()[…]`` or to ``sys.modules[…]``, ``globals().update(…)``, or ``exec``.
-    """
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-            found = _is_namespace(node.value) or dotted_name(node.value)[-2:] == ("sys", "modules")
-        elif isinstance(node, ast.Call):
-            func = node.func
-            update = isinstance(func, ast.Attribute) and func.attr == "update" and _is_namespace(func.value)
-            found = update or dotted_name(func) == ("exec",)
-        else:
-            continue
-        if found:
-            return node.lineno
-    return None
-
-
-def _is_namespace(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and dotted_name(node.func) in {("globals",), ("vars",), ("locals",)}
-
-
 _Bound = dict[str, tuple[Binding, ...]]
+_STARS = "*"  # no name: under it stand the star imports that have run
 
 
 class _Binder:
@@ -159,6 +134,9 @@ class _Binder:
         return bound
 
     def _step(self, node: ast.stmt, bound: _Bound) -> _Bound:
+        for name, always in bound_in_expressions(node):
+            new = Binding(Kind.VALUE, (node,))
+            bound[name] = (new,) if always else (*bound.get(name, ()), new)
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             self._function(node, bound)
         elif isinstance(node, ast.ClassDef):
@@ -203,14 +181,25 @@ class _Binder:
                 self._assign(node.target, node, None, once)
             return self.run(node.orelse, _merge(bound, self.run(node.body, once)))
         if isinstance(node, ast.Match):
-            return _merge(bound, *(self.run(case.body, dict(bound)) for case in node.cases))
+            return self._match(node, bound)
         return bound
+
+    def _match(self, node: ast.Match, bound: _Bound) -> _Bound:
+        branches = []
+        for case in node.cases:
+            branch = dict(bound)
+            for name in captured(case.pattern):
+                branch[name] = (Binding(Kind.VALUE, (node,)),)
+            branches.append(self.run(case.body, branch))
+        last = node.cases[-1]
+        matches_all = last.guard is None and isinstance(last.pattern, ast.MatchAs) and last.pattern.pattern is None
+        return _merge(*branches) if matches_all else _merge(bound, *branches)
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef, bound: _Bound) -> None:
         before = bound.get(node.name, ())
         decorators = [dotted_name(decorator) for decorator in node.decorator_list]
         if before and any(len(path) == 2 and path[0] == node.name and path[1] in _ACCESSORS for path in decorators):
-            bound[node.name] = tuple(replace(old, nodes=(*old.nodes, node)) for old in before)
+            bound[node.name] = tuple(old.extended(node) for old in before)
         elif any(path[-1:] == ("overload",) for path in decorators):
             earlier = tuple(old for old in before if old.overload)
             bound[node.name] = (*earlier, Binding(Kind.FUNCTION, (node,), overload=True))
@@ -226,10 +215,17 @@ class _Binder:
         module = self._absolute(node)
         for alias in node.names:
             if alias.name == "*":
-                self.names.stars.append(module)
+                self._star(module, node, bound)
             else:
                 binding = Binding(Kind.IMPORTED, (node,), module=module, attribute=alias.name)
                 bound[alias.asname or alias.name] = (binding,)
+
+    def _star(self, module: str, node: ast.ImportFrom, bound: _Bound) -> None:
+        self.names.stars.append(module)
+        bound.setdefault(_STARS, ())
+        for name, before in bound.items():
+            if not _is_dunder(name):
+                bound[name] = (Binding(Kind.STAR, (node,), module=module, below=before),)
 
     def _absolute(self, node: ast.ImportFrom) -> str:
         if not node.level:
@@ -245,17 +241,17 @@ class _Binder:
         elif isinstance(target, ast.Starred):
             self._assign(target.value, node, None, bound)
         elif isinstance(target, ast.Name):
-            if target.id in bound and value is not None and _mentions(value, target.id):
+            if target.id in bound and value is not None and mentions(value, target.id):
                 self._extend(target, node, bound)
             else:
                 bound[target.id] = (Binding(Kind.VALUE, (node,), value=value),)
 
     def _extend(self, target: ast.expr, node: ast.stmt, bound: _Bound) -> None:
         if isinstance(target, ast.Name) and target.id in bound:
-            bound[target.id] = tuple(replace(old, nodes=(*old.nodes, node)) for old in bound[target.id])
+            bound[target.id] = tuple(old.extended(node) for old in bound[target.id])
 
     def _if(self, node: ast.If, bound: _Bound) -> _Bound:
-        truth = _truth(node.test)
+        truth = truth_of(node.test)
         if truth is None:
             return _merge(*self._branches((node.body, node.orelse), bound))
         taken, other = (node.body, node.orelse) if truth else (node.orelse, node.body)
@@ -266,8 +262,13 @@ class _Binder:
         return self.run(taken, bound)
 
     def _try(self, node: ast.Try, bound: _Bound) -> _Bound:
-        branches = [[*node.body, *node.orelse], *(handler.body for handler in node.handlers)]
-        return self.run(node.finalbody, _merge(*self._branches(branches, bound)))
+        branches = self._branches([[*node.body, *node.orelse]], bound)
+        for handler in node.handlers:
+            for after in self._branches([handler.body], bound):
+                if handler.name and after.pop(handler.name, ()) and handler.name in bound:
+                    after[handler.name] = (Binding(Kind.DELETED, (node,)),)
+                branches.append(after)
+        return self.run(node.finalbody, _merge(*branches))
 
     def _branches(self, branches: Iterable[Sequence[ast.stmt]], bound: _Bound) -> list[_Bound]:
         """Run each branch from the same start; one that ends by raising leaves nothing behind."""
@@ -278,28 +279,22 @@ class _Binder:
 
 def _merge(*alternatives: _Bound) -> _Bound:
     merged: _Bound = {}
+    names = dict.fromkeys(name for alternative in alternatives for name in alternative)
     for alternative in alternatives:
-        for name, bindings in alternative.items():
+        for name in names:
+            # Where a branch doesn't bind a name itself, a star import in it may.
+            bindings = alternative.get(name) or (() if _is_dunder(name) else alternative.get(_STARS, ()))
             known = merged.get(name, ())
             new = tuple(binding for binding in bindings if not any(binding is old for old in known))
             merged[name] = known + new
     return merged
 
 
-def _mentions(value: ast.expr, name: str) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(value))
+def _is_dunder(name: str) -> bool:
+    """Tell ``__all__`` and its kind, which are a module's own: no star import brings them."""
+    return name.startswith("__") and name.endswith("__")
 
 
 def _changes_exports(node: ast.expr) -> bool:
     """Tell ``__all__.extend(…)``, the one call that says something about names."""
     return isinstance(node, ast.Call) and dotted_name(node.func)[:1] == ("__all__",)
-
-
-def _truth(test: ast.expr) -> bool | None:
-    """Whether a test always holds or never does, at run time; ``None`` if that depends."""
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = _truth(test.operand)
-        return None if inner is None else not inner
-    if isinstance(test, ast.Constant):
-        return bool(test.value)
-    return False if dotted_name(test)[-1:] == ("TYPE_CHECKING",) else None

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from ._bindings import dotted_name
+from ._expressions import dotted_name
 
 __all__ = ["Calls", "attributes_in", "calls_in", "parameters_of"]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator, Sequence
 
-from ._bindings import Kind, dotted_name
+from ._bindings import Kind
 from ._body import attributes_in, calls_in, parameters_of
+from ._expressions import dotted_name, mangled
 from ._fingerprint import fingerprint
 from ._found import Definition, Found, Gap
 from ._model import Finding, Fingerprint, Symbol, Verdict
@@ -78,12 +79,14 @@ def _gaps(symbol: Symbol, found: Found, definitions: Sequence[Definition]) -> It
         gaps = [gap for gap in gaps if not gap.bound]
     if definitions:
         # An import that fails leaves the definition of the other branch.
-        gaps = [gap for gap in gaps if not gap.imported]
+        gaps = [gap for gap in gaps if gap.again or not gap.imported]
     elif any(isinstance(item, Gap) and not item.certain for item in found):
         gaps = [gap for gap in gaps if not gap.certain]
     for gap in gaps:
         verdict = Verdict.BROKEN if gap.certain and not definitions else Verdict.UNKNOWN
-        expected = "a definition in every branch" if definitions else "source to read" if gap.bound else "a definition"
+        expected = "source to read" if gap.bound else "a definition"
+        if definitions:
+            expected = "a definition that nothing replaces" if gap.again else "a definition in every branch"
         yield Finding(verdict, symbol.path, expected, gap.found + _nearest(gap.missing, gap.candidates), gap.where)
 
 
@@ -165,7 +168,8 @@ def _calls(symbol: Symbol, definition: Definition) -> Iterator[Finding]:
     calls = calls_in(definition.nodes)
     for expected in symbol.calls:
         if expected.startswith("."):
-            is_there, known = expected[1:] in calls.attributes, calls.attributes
+            known = _as_attributes(calls.attributes, definition)
+            is_there = expected[1:] in known
         elif "." in expected:
             is_there, known = expected in calls.dotted, calls.dotted
         else:
@@ -190,19 +194,37 @@ def _call_text(expected: str) -> str:
 def _attributes(symbol: Symbol, definition: Definition) -> Iterator[Finding]:
     if not symbol.attributes:
         return
-    mentioned = attributes_in(definition.nodes)
+    mentioned = _as_attributes(attributes_in(definition.nodes), definition)
     for name in symbol.attributes:
         if name not in mentioned:
             text = "no mention of it" + _nearest(name, mentioned)
             yield Finding(Verdict.BROKEN, symbol.path, f"the attribute {name} in its body", text, definition.where)
 
 
+def _as_attributes(names: set[str], definition: Definition) -> set[str]:
+    """Return the names in the body of a method, private ones also as the attributes that Python makes of them."""
+    owner = definition.path.partition(":")[2].split(".")[-2:-1]
+    return names | {mangled(name, owner[0]) for name in names} if owner else names
+
+
 def _fingerprints(symbol: Symbol, bodies: Sequence[Definition]) -> Iterator[Finding]:
     known = {known.digest for known in symbol.fingerprints}
     digests = [fingerprint(*definition.nodes) for definition in bodies]
+    opaque = [body for body in bodies if _is_opaque(body)] if len(bodies) > 1 else []
+    for body in opaque:
+        text = "a value that only running the library makes, in one of several definitions"
+        yield Finding(Verdict.UNKNOWN, symbol.path, "a body to read", text, body.where)
     if not known.intersection(digests):
         found = ", ".join(dict.fromkeys(digests))
         yield Finding(Verdict.CHANGED, symbol.path, _proven(symbol.fingerprints), f"the body {found}", bodies[0].where)
+
+
+def _is_opaque(definition: Definition) -> bool:
+    """Tell what a loop, a pattern, a walrus and their kind bind: nothing in the source is its body."""
+    binding = definition.binding
+    if binding is None or binding.kind is not Kind.VALUE or binding.value is not None:
+        return False
+    return not isinstance(binding.nodes[0], (ast.Assign, ast.AnnAssign))
 
 
 def _proven(fingerprints: Sequence[Fingerprint]) -> str:

@@ -24,7 +24,7 @@ import ast
 import hashlib
 from collections.abc import Iterator, Sequence
 
-from ._bindings import dotted_name
+from ._expressions import dotted_name
 
 __all__ = ["fingerprint", "normal_form"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
-from ._bindings import Binding, Kind, assigned_elsewhere, made_at_run_time
+from ._bindings import Binding, Kind
+from ._rebound import made_at_run_time
 from ._source import SourceFile
 
-__all__ = ["Definition", "Found", "Gap", "absent", "no_member"]
+__all__ = ["Definition", "Found", "Gap", "absent", "bound_again", "no_member"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Gap:
         certain: Whether the symbol isn't there. Otherwise it may be, but can't be seen without running the library.
         bound: Whether the name is there all the same, and only what it stands for can't be read.
         imported: Whether an import led here. If there are other definitions, it is the branch that isn't taken.
+        again: Whether it stands beside definitions, which it may replace.
         missing: The name that is missing, and ``candidates``, the names that are there.
         candidates: See ``missing``.
         package: The top-level package, if it is that which isn't there.
@@ -63,6 +65,7 @@ class Gap:
     certain: bool = False
     bound: bool = False
     imported: bool = False
+    again: bool = False
     missing: str = ""
     candidates: tuple[str, ...] = ()
     package: str = ""
@@ -80,9 +83,9 @@ def absent(file: SourceFile, names: tuple[str, ...]) -> Gap:
     if "__getattr__" in file.names.bound:
         line = file.names.bound["__getattr__"][0].line
         return Gap(f"no {name}, but a __getattr__ that may make it", file.where(line))
-    line_elsewhere = assigned_elsewhere(file.tree, (name,)) if file.tree is not None else None
-    if line_elsewhere is not None:
-        return Gap(f"{name} assigned from inside an expression or function", file.where(line_elsewhere), bound=True)
+    elsewhere = file.again((name,), after=0)
+    if elsewhere is not None:
+        return Gap(f"{name} {elsewhere.how}", file.where(elsewhere.line), bound=True)
     if name in file.names.typing_only:
         line = file.names.typing_only[name]
         return Gap(f"{name} bound only for type checkers", file.where(line), certain=True)
@@ -95,7 +98,15 @@ def absent(file: SourceFile, names: tuple[str, ...]) -> Gap:
 
 def no_member(file: SourceFile, path: str, binding: Binding, name: str) -> Gap:
     outer = tuple(path.partition(":")[2].split("."))
-    line = assigned_elsewhere(file.tree, (*outer, name)) if file.tree is not None else None
-    if line is not None:
-        return Gap(f"{name} assigned to it from outside", file.where(line), bound=True)
+    elsewhere = file.again((*outer, name), after=0)
+    if elsewhere is not None:
+        return Gap(f"{name} assigned to it from outside", file.where(elsewhere.line), bound=True)
     return Gap(f"a {binding.kind.value}, which has no member {name}", file.where(binding.line), certain=True)
+
+
+def bound_again(file: SourceFile, path: tuple[str, ...], after: int) -> list[Definition | Gap]:
+    """Say what may replace a definition, whose last line is ``after``, in a way that isn't followed."""
+    again = file.again(path, after)
+    if again is None:
+        return []
+    return [Gap(f"{path[-1]} {again.how}", file.where(again.line), bound=True, again=True)]

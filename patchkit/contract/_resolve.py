@@ -7,10 +7,12 @@ import builtins
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from ._bindings import Binding, Kind, Names, assigned_elsewhere, bind, dotted_name, made_at_run_time
-from ._exports import is_exported
-from ._found import Definition, Found, Gap, absent, no_member
+from ._bindings import Binding, Kind, Names, bind
+from ._exports import star_binds
+from ._expressions import dotted_name, mangled
+from ._found import Definition, Found, Gap, absent, bound_again, no_member
 from ._mro import linearise
+from ._rebound import modules_at_run_time
 from ._source import Source, SourceFile
 
 __all__ = ["MAX_HOPS", "Resolver"]
@@ -72,6 +74,10 @@ class Resolver:
             if below is None:
                 break
             parent, file = f"{parent}.{name}", below
+        line = modules_at_run_time(file.tree) if file.tree is not None else None
+        if line is not None:
+            text = f"no module {missing} in {parent}, but code that adds to its modules while it runs"
+            return Gap(text, file.where(line))
         if file.compiled:
             return Gap(f"the compiled module {parent}, which may make modules of its own", file.path)
         return Gap(
@@ -88,7 +94,7 @@ class Resolver:
         node = definition.binding.nodes[0]
         assert isinstance(node, ast.ClassDef)
         if id(node) not in self._classes:
-            names = bind(node.body, package=_package(definition.file), declarations=True)
+            names = bind(node.body, package=_package(definition.file), declarations=True, owner=node.name)
             self._classes[id(node)] = _Class(definition.file, definition.path, node, names)
         return self._classes[id(node)]
 
@@ -142,20 +148,21 @@ class _Search:
             return [Gap(file.problem, file.path)]
         if hops > MAX_HOPS:
             return [Gap(f"a chain of more than {MAX_HOPS} imports", file.path, bound=True)]
-        bindings = file.names.bound.get(names[0])
-        if bindings:
-            return [
-                found
-                for binding in bindings
-                for found in self._follow(file, f"{module}:{names[0]}", binding, names[1:], None, hops)
-            ]
-        return self._unbound(file, names, hops)
+        bindings = file.names.bound.get(names[0], ())
+        found = [
+            item
+            for binding in bindings
+            for item in self._follow(file, f"{module}:{names[0]}", binding, names[1:], None, hops)
+        ]
+        if not found and all(binding.kind is Kind.STAR for binding in bindings):
+            return self._unbound(file, names, hops)
+        return found and found + bound_again(file, names[:1], max(binding.nodes[-1].lineno for binding in bindings))
 
     def _unbound(self, file: SourceFile, names: tuple[str, ...], hops: int) -> Found:
         """Look a name up that the module doesn't bind itself."""
         unreadable = ""
         for star in reversed(file.names.stars):
-            binds = self._star_binds(star, names[0], {file.name})
+            binds = star_binds(self._resolver.file, star, names[0], {file.name})
             found = self.in_module(star, names, hops + 1) if binds else []
             if found:
                 return found
@@ -167,28 +174,17 @@ class _Search:
             return [Gap(f"no {names[0]}, but a star import from {unreadable}, which can't be read", file.path)]
         return [absent(file, names)]
 
-    def _star_binds(self, module: str, name: str, visited: set[str]) -> bool | None:
-        """Whether ``from module import *`` brings ``name``; ``None`` if that can't be read."""
-        if module in visited:
-            return False
-        visited.add(module)
-        file = self._resolver.file(module) if module else None
-        if file is None or file.tree is None:
-            return None
-        if not is_exported(file.names, name):
-            return False
-        if name in file.names.bound:
-            return True
-        answers = [self._star_binds(star, name, visited) for star in file.names.stars]
-        answers += [None] if made_at_run_time(file.tree) else []
-        return True if True in answers else None if None in answers else False
-
     def _follow(
         self, file: SourceFile, path: str, binding: Binding, rest: tuple[str, ...], scope: Names | None, hops: int
     ) -> Found:
         """Go on from a binding to what it stands for, or into it."""
         if binding.kind in (Kind.MODULE, Kind.IMPORTED):
             return self._imported(file, binding, rest, hops)
+        if binding.kind is Kind.STAR:
+            return self._starred(file, path, binding, rest, hops)
+        if binding.kind is Kind.DELETED:
+            name = path.partition(":")[2]
+            return [Gap(f"{name} deleted where `except … as {name}` ends", file.where(binding.line), again=True)]
         if binding.kind is Kind.CLASS and rest:
             return self._in_class(Definition(file, path, binding), rest, hops)
         if binding.kind is Kind.VALUE:
@@ -200,6 +196,19 @@ class _Search:
         if rest:
             return [no_member(file, path, binding, rest[0])]
         return [Definition(file, path, binding)]
+
+    def _starred(self, file: SourceFile, path: str, binding: Binding, rest: tuple[str, ...], hops: int) -> Found:
+        """Take what a star import brings, or what was there before it where it brings no such name."""
+        name = path.partition(":")[2]
+        binds = star_binds(self._resolver.file, binding.module, name, {file.name})
+        found = self.in_module(binding.module, (name, *rest), hops + 1) if binds else []
+        if found:
+            return found
+        below = [item for old in binding.below for item in self._follow(file, path, old, rest, None, hops)]
+        if below and binds is None and not name.startswith("_"):
+            text = f"a star import from {binding.module} after it, which can't be read"
+            below.append(Gap(text, file.where(binding.line), bound=True, again=True))
+        return below
 
     def _imported(self, file: SourceFile, binding: Binding, rest: tuple[str, ...], hops: int) -> Found:
         module, names = binding.module, rest
@@ -232,7 +241,7 @@ class _Search:
         names = _alias_name(binding)
         if not names or hops > MAX_HOPS:
             return []
-        sibling = scope.bound.get(names[0], ()) if scope is not None else ()
+        sibling = scope.bound.get(mangled(names[0], scope.owner), ()) if scope is not None else ()
         if sibling and binding not in sibling:
             inner = f"{path.rpartition('.')[0]}.{names[0]}"
             following = (*names[1:], *rest)
@@ -244,14 +253,16 @@ class _Search:
     def _in_class(self, definition: Definition, rest: tuple[str, ...], hops: int) -> Found:
         cls = self._resolver.enter(definition)
         for place in self._places(cls):
-            bindings = place.names.bound.get(rest[0], ())
-            if bindings:
-                path = f"{place.path}.{rest[0]}"
-                return [
-                    found
-                    for binding in bindings
-                    for found in self._follow(place.file, path, binding, rest[1:], place.names, hops)
-                ]
+            path = f"{place.path}.{rest[0]}"
+            found = [
+                item
+                for binding in place.names.bound.get(rest[0], ())
+                for item in self._follow(place.file, path, binding, rest[1:], place.names, hops)
+            ]
+            names = tuple(path.partition(":")[2].split("."))
+            found += bound_again(place.file, names, place.node.lineno)
+            if found:
+                return found
         return [_no_class_member(cls, rest[0], self._resolver.order(cls))]
 
     def _places(self, cls: _Class) -> Iterator[_Class]:
@@ -280,9 +291,6 @@ def _no_class_member(cls: _Class, name: str, order: list[_Base]) -> Gap:
                 return Gap(f"no {name} in the class, but its base {base} can't be read", where)
             if hasattr(known, name):
                 return Gap(f"{name} of the built-in {base}, which has no source", where, bound=True)
-    line = assigned_elsewhere(cls.file.tree, (cls.node.name, name)) if cls.file.tree is not None else None
-    if line is not None:
-        return Gap(f"{name} assigned to the class from outside", cls.file.where(line), bound=True)
     names = [place.names for place in order if isinstance(place, _Class)]
     return Gap(
         f"no {name} in the class {cls.path.partition(':')[2]}",
@@ -314,5 +322,5 @@ def _is_marker(file: SourceFile, expression: ast.expr) -> bool:
     names = _base_name(expression)
     if names == ("object",):
         return True
-    origins = [binding.module for binding in file.names.bound.get(names[0], ())] if names else []
+    origins = [module for binding in file.names.bound.get(names[0], ()) for module in binding.origins] if names else []
     return bool(origins) and names[-1] in _MARKERS and all(origin in _MARKER_MODULES for origin in origins)

@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import abc
 import ast
-import importlib.machinery
 import importlib.util
 import os
 import sys
 import threading
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from ._bindings import Names, bind
 from ._files import Place, children, find_module, find_top
+from ._rebound import Rebinding, bound_again
 
-__all__ = ["MAX_SOURCE_BYTES", "DirectorySource", "InstalledSource", "Source", "SourceFile", "parse_source"]
+__all__ = [
+    "MAX_SOURCE_BYTES",
+    "DirectorySource",
+    "FileSource",
+    "Source",
+    "SourceFile",
+    "parse_source",
+    "recorded_version",
+]
 
 MAX_SOURCE_BYTES = 8_000_000
 """A larger file isn't read: nobody writes such a module, and parsing takes a hundred times its size."""
@@ -49,6 +57,7 @@ class SourceFile:
     compiled: str = ""
     problem: str = ""
     _names: Names | None = field(default=None, repr=False, compare=False)
+    _again: dict[tuple[str, ...], list[Rebinding]] | None = field(default=None, repr=False, compare=False)
 
     @property
     def names(self) -> Names:
@@ -58,6 +67,12 @@ class SourceFile:
             body = self.tree.body if self.tree is not None else ()
             self._names = bind(body, package=package, declarations=self.is_stub)
         return self._names
+
+    def again(self, path: tuple[str, ...], after: int) -> Rebinding | None:
+        """Return what binds ``path`` in another way than by a statement in order, later than line ``after``."""
+        if self._again is None:
+            self._again = bound_again(self.tree) if self.tree is not None else {}
+        return next((item for item in self._again.get(path, ()) if item.later or item.line > after), None)
 
     def where(self, line: int) -> str:
         return f"{self.path}:{line}" if line else self.path
@@ -80,7 +95,7 @@ class Source(Protocol):
         """Return the names of the modules directly inside ``package``, for naming the nearest ones."""
 
 
-class _FileSource(abc.ABC):
+class FileSource(abc.ABC):
     """Modules found below top-level packages and kept for as long as their files don't change.
 
     A file is looked at again each time (its size and time of change) and read again only when those differ, so that a
@@ -123,7 +138,7 @@ class _FileSource(abc.ABC):
         """Find a top-level module or package."""
 
 
-class DirectorySource(_FileSource):
+class DirectorySource(FileSource):
     """A folder that holds packages: a ``site-packages``, an unpacked wheel, a source tree.
 
     Versions come from the ``*.dist-info`` (or ``*.egg-info``) folders in it.
@@ -138,34 +153,10 @@ class DirectorySource(_FileSource):
         self._root = os.path.abspath(root)
 
     def version(self, distribution: str) -> str | None:
-        return _recorded_version(distribution, [self._root])
+        return recorded_version(distribution, [self._root])
 
     def _top(self, name: str) -> Place | None:
         return find_top(name, [self._root])
-
-
-class InstalledSource(_FileSource):
-    """What this interpreter would import, editable installs included, found without importing it.
-
-    The top-level package is found by the import system, which runs no code of the library for that; what lies below
-    is found by joining paths. A package that is already imported is found where it was imported from.
-
-    Args:
-        path: Folders to search instead of ``sys.path``.
-    """
-
-    def __init__(self, path: Sequence[str] | None = None) -> None:
-        super().__init__("installed")
-        self._path = list(path) if path is not None else None
-
-    def version(self, distribution: str) -> str | None:
-        return _recorded_version(distribution, self._path)
-
-    def _top(self, name: str) -> Place | None:
-        if self._path is not None:
-            return find_top(name, self._path)
-        spec = _spec(name)
-        return _place_of(name, spec) if spec is not None else None
 
 
 def parse_source(source: bytes) -> ast.Module:
@@ -241,36 +232,8 @@ def _relative(path: str, root: str) -> str:
         return path
 
 
-def _spec(name: str) -> importlib.machinery.ModuleSpec | None:
-    """Find a top-level module as an import would, in the form that has a file if there is one."""
-    try:
-        spec = importlib.util.find_spec(name)
-    except (ImportError, ValueError, AttributeError):
-        # A module in sys.modules without a spec, or a finder that is broken.
-        spec = None
-    if spec is None or spec.origin == "frozen":
-        # Frozen modules of the standard library have their source on the path all the same.
-        found = importlib.machinery.PathFinder.find_spec(name)
-        return found if found is not None else spec
-    return spec
-
-
-def _place_of(name: str, spec: importlib.machinery.ModuleSpec) -> Place | None:
-    locations = tuple(spec.submodule_search_locations or ())
-    origin = spec.origin or ""
-    if os.path.isfile(origin):
-        folder = os.path.dirname(origin)
-        root = os.path.dirname(folder) if locations else folder
-        if origin.endswith(".py"):
-            return Place(origin, root, locations)
-        return find_top(name, [root]) or Place("", root, locations, origin)
-    if locations and not origin:
-        return Place("", os.path.dirname(locations[0]), locations)
-    # Built in, or in an archive.
-    return Place("", "", locations, origin or "built-in")
-
-
-def _recorded_version(distribution: str, path: Iterable[str] | None) -> str | None:
+def recorded_version(distribution: str, path: Iterable[str] | None) -> str | None:
+    """Return the version that the first readable metadata on ``path``, or ``sys.path``, say."""
     from importlib import metadata  # 25 ms, as much as parsing what is judged
 
     folders = list(path) if path is not None else sys.path

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
-from patchkit.contract import Contract, DirectorySource, Judgement, Symbol, judge
+from patchkit.contract import Contract, DirectorySource, Fingerprint, Judgement, Symbol, fingerprint_of, judge
 
 __all__ = ["Library"]
 
@@ -39,6 +39,11 @@ class Library:
         """Record an installed distribution."""
         metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
         return self.file(f"{name}-{version}.dist-info/METADATA", metadata)
+
+    def fingerprint(self, definition: str) -> Fingerprint:
+        """Return the fingerprint of a function ``f``, given its source."""
+        self.write(proven=definition)
+        return Fingerprint(fingerprint_of(self.source, "proven:f")[0])
 
     @property
     def source(self) -> DirectorySource:

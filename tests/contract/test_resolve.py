@@ -361,7 +361,7 @@ def test_submodule_beside_star_imports(library: Library) -> None:
     "line",
     [
         "globals()[f'f{1}'] = 1",
-        "globals().update(f=1)",
+        "globals().update(make())",
         "import sys\nsys.modules[__name__] = object()",
         "for name in 'fgh':\n    exec(f'{name} = 1')",
     ],
@@ -376,6 +376,134 @@ def test_names_made_while_running(library: Library, line: str) -> None:
         "no f, but code that makes names while it runs",
         "no f, but a star import from lib, which can't be read",
     ]
+
+
+# Bound again
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("def init():\n    global f\n    f = 1", "f bound by the function init (lib.py:3)"),
+        ("import sys\nsys.modules[__name__].f = g", "f set on the module (lib.py:4)"),
+        ("import sys\nsetattr(sys.modules[__name__], 'f', g)", "f set on the module (lib.py:4)"),
+        ("globals()['f'] = g", "f bound through the namespace (lib.py:3)"),
+        ("globals().update(f=g)", "f bound through the namespace (lib.py:3)"),
+        ("globals().update({'f': g})", "f bound through the namespace (lib.py:3)"),
+        ("import sys\nsys.modules[__name__].__dict__['f'] = g", "f bound through the namespace (lib.py:4)"),
+        ("from gone import *", "a star import from gone after it, which can't be read (lib.py:3)"),
+        ("try: pass\nexcept OSError as f: pass", "f deleted where `except … as f` ends (lib.py:3)"),
+    ],
+)
+def test_bound_again_in_ways_that_are_not_followed(library: Library, line: str, found: str) -> None:
+    """A definition that something else in the module may replace is unknown, and the finding says what."""
+    library.write(lib=f"def f(a): ...\ndef g(): ...\n{line}", user="from lib import f")
+    for path in ("lib:f", "user:f"):
+        judgement = library.judge(Symbol(path, parameters=("a",)))
+        assert verdict_and_line(judgement) == (
+            "unknown",
+            f"{path}: expected a definition that nothing replaces, found {found}",
+        )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "(f := g)",
+        "print(x, [f := g])",
+        "if x and (f := g): pass",
+        "[f := each for each in x]",
+        "match x:\n    case [f, *_]: pass",
+        "match x:\n    case {'k': 1, **f}: pass",
+        "match x:\n    case f: pass",
+        "@(f := g)\ndef h(): ...",
+    ],
+)
+def test_bound_again_by_an_expression_or_a_pattern(library: Library, line: str) -> None:
+    """What a walrus or a pattern binds may be anything, so neither parameters nor fingerprints fit it."""
+    library.write(lib=f"def f(a): ...\n{line}")
+    digest = library.fingerprint("def f(a): ...")
+    assert library.judge(Symbol("lib:f", parameters=("a",))).verdict is Verdict.UNKNOWN
+    assert library.judge(Symbol("lib:f", fingerprints=(digest,))).verdict in (Verdict.UNKNOWN, Verdict.CHANGED)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "(f := g)\ndef f(a): ...",
+        "globals()['f'] = g\ndef f(a): ...",
+        "from gone import *\ndef f(a): ...",
+        "try: pass\nexcept OSError as f: pass\ndef f(a): ...",
+        "def f(a): ...\ndef init():\n    global f\n    return f",
+        "def f(a): ...\ndef init():\n    f = 1",
+        "def f(a): ...\nh = lambda: (f := 1)",
+        "def f(a): ...\nf.cache = globals()['g'] = g",
+    ],
+)
+def test_not_bound_again(library: Library, lines: str) -> None:
+    """What stands before the definition, and what only looks like it, takes nothing away from it."""
+    library.write(lib=f"def g(): ...\n{lines}")
+    assert verdict_and_line(library.judge(Symbol("lib:f", parameters=("a",))))[0] == "ok"
+
+
+def test_a_later_star_import_that_brings_the_name(library: Library) -> None:
+    """A star import replaces what was bound before it, by what the other module has; private names stay."""
+    library.write(m="def f(): ...\ndef _g(): ...", lib="def f(a): ...\ndef _g(a): ...\ndef h(a): ...\nfrom m import *")
+    assert library.judge(Symbol("lib:_g", parameters=("a",)), Symbol("lib:h", parameters=("a",))).verdict is Verdict.OK
+    assert verdict_and_line(library.judge(Symbol("lib:f", parameters=("a",)))) == (
+        "broken",
+        "lib:f: expected the parameters (a), found () (m.py:1)",
+    )
+
+
+def test_a_star_import_in_another_branch(library: Library) -> None:
+    """Where one branch defines and the other imports everything, both count."""
+    library.write(
+        m="def f(): ...",
+        lib="try:\n    from m import *\nexcept ImportError:\n    def f(a): ...\n    def g(a): ...",
+    )
+    assert library.judge(Symbol("lib:g", parameters=("a",))).verdict is Verdict.OK
+    assert verdict_and_line(library.judge(Symbol("lib:f", parameters=("a",)))) == (
+        "broken",
+        "lib:f: expected the parameters (a), found () in one of 2 definitions (m.py:1)",
+    )
+
+
+@pytest.mark.parametrize("line", ["C.m = other", "setattr(C, 'm', other)", "def init():\n    C.m = other"])
+def test_member_replaced_from_outside(library: Library, line: str) -> None:
+    """A method that is assigned over from outside its class may be another one; so may an inherited one."""
+    library.write(
+        lib=f"class B:\n    def m(self): ...\n    def n(self): ...\nclass C(B):\n    def m(self): ...\n{line}"
+    )
+    assert library.judge(Symbol("lib:C.n", parameters=("self",))).verdict is Verdict.OK
+    assert library.judge(Symbol("lib:B.m", parameters=("self",))).verdict is Verdict.OK
+    assert library.judge(Symbol("lib:C.m", parameters=("self",))).verdict is Verdict.UNKNOWN
+
+
+# Private names
+
+
+def test_private_names_are_mangled(library: Library) -> None:
+    """A private name of a class is the attribute that Python makes of it, and no other; so are those in bodies."""
+    library.write(
+        lib="""
+        class _C:
+            def __f(self, a): return self.__x + self.__g()
+            def __g(self): ...
+            h = __f
+        class D(_C): ...
+        """
+    )
+    symbols = (
+        Symbol("lib:_C._C__f", parameters=("self", "a"), attributes=("_C__x",), calls=("._C__g",)),
+        Symbol("lib:D._C__f", parameters=("self", "a")),
+        Symbol("lib:_C.h", parameters=("self", "a")),
+    )
+    assert [finding.found for finding in library.judge(*symbols).findings] == []
+    assert verdict_and_line(library.judge(Symbol("lib:_C.__f"))) == (
+        "broken",
+        "lib:_C.__f: expected a definition, found no __f in the class _C; the nearest names are _C__f (lib.py:1)",
+    )
 
 
 # Aliases and values

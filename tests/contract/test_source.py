@@ -339,6 +339,56 @@ def test_library_in_an_archive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert judge(Contract(symbols=(Symbol(path),)), InstalledSource()).verdict is Verdict.UNKNOWN
 
 
+def test_module_by_another_name() -> None:
+    """A module that the standard library puts into ``sys.modules`` itself is found by that name: it is imported."""
+    assert judge(Contract(symbols=(Symbol("os.path:join"),)), InstalledSource()).verdict is Verdict.OK
+
+
+def test_submodule_made_at_run_time(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A submodule that is put into ``sys.modules`` is there, but has no source."""
+    library.package("made_lib", init="")
+    monkeypatch.syspath_prepend(library.root)
+    assert judge(Contract(symbols=(Symbol("made_lib.sub:f"),)), InstalledSource()).verdict is Verdict.BROKEN
+    monkeypatch.setitem(sys.modules, "made_lib.sub", types.ModuleType("made_lib.sub"))
+    found = judge(Contract(symbols=(Symbol("made_lib.sub:f"),)), InstalledSource())
+    assert found.verdict is Verdict.UNKNOWN
+    assert "found no file of its own" in found.one_line()
+
+
+@pytest.mark.parametrize(
+    "init",
+    [
+        "from pkgutil import extend_path\n__path__ = extend_path(__path__, __name__)",
+        "import os\n__path__.append(os.path.join(os.path.dirname(__path__[0]), 'elsewhere'))",
+        "__path__ += ['elsewhere']",
+        "__import__('pkg_resources').declare_namespace(__name__)",
+        "import sys, types\nsys.modules[__name__ + '.sub'] = types.ModuleType('sub')",
+        "import sys, types\nsys.modules.setdefault(__name__ + '.sub', types.ModuleType('sub'))",
+    ],
+)
+def test_submodule_that_a_package_may_find_elsewhere(library: Library, init: str) -> None:
+    """Where a package changes its own path, or makes modules, a submodule that isn't in its folder may be there."""
+    library.package("lib", init=init)
+    judgement = library.judge(Symbol("lib.sub:f"))
+    assert judgement.verdict is Verdict.UNKNOWN
+    assert "no module sub in lib, but code that adds to its modules while it runs (lib/__init__.py" in (
+        judgement.one_line()
+    )
+
+
+def test_submodule_on_a_path_extended_at_run_time(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once the package is imported, its path as it is now is where submodules are looked for."""
+    library.package("extended_lib", init="__path__ = [*__path__, __path__[0] + '_more']")
+    library.file("extended_lib_more/sub.py", "def f(a): ...")
+    monkeypatch.syspath_prepend(library.root)
+    __import__("extended_lib")
+    try:
+        judgement = judge(Contract(symbols=(Symbol("extended_lib.sub:f", parameters=("a",)),)), InstalledSource())
+    finally:
+        del sys.modules["extended_lib"]
+    assert judgement.verdict is Verdict.OK
+
+
 EDITABLE_FINDER = """
 import importlib.util, sys
 class Finder:

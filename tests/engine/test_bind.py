@@ -278,6 +278,39 @@ def test_source_that_has_changed(lab: Lab) -> None:
     assert bound(1) == "original(1,)"
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("original(a, (1, 2))", "original(a, (1.0, 2.0))"),
+        ("original(a, ((1,), 2))", "original(a, ((True,), 2))"),
+        ("a in {1, 2}", "a in {1.0, 2.0}"),
+        ("original(a, 1)", "original(a, True)"),
+        ("original(a, 0.0)", "original(a, -0.0)"),
+        ("original(a, (0.0, 0j))", "original(a, (-0.0, 0j))"),
+        ("original(a, 0j)", "original(a, -0j)"),
+        ("original(a, 'x.<locals>.y')", "original(a, 'x.<locals>.z')"),
+        ("(lambda: 1), original(a, 'x.<locals>.y')", "(lambda: 1), original(a, 'x.<locals>.z')"),
+    ],
+)
+def test_source_that_has_changed_in_a_constant(lab: Lab, before: str, after: str) -> None:
+    """Constants that are equal, and yet not the same, are a change of the source like any other."""
+    path = lab.write("bindconstant", f"def patched(original, a):\n    return {before}\n")
+    src = lab.library("bindconstant", path.read_text())
+    assert is_closure(closing_over(src.patched)(original)) == ("original" in before)
+    path.write_text(f"def patched(original, a):\n    return {after}\n")
+    linecache.clearcache()
+    assert not is_closure(closing_over(src.patched)(original))
+
+
+def test_source_that_has_changed_in_its_parameters(lab: Lab) -> None:
+    """A parameter that has become keyword-only leaves the body as it was, and is a change."""
+    path = lab.write("bindparameters", "def patched(original, a, b):\n    return original(a, b)\n")
+    src = lab.library("bindparameters", path.read_text())
+    path.write_text("def patched(original, a, *, b):\n    return original(a, b)\n")
+    linecache.clearcache()
+    assert closing_over(src.patched)(original)(1, 2) == "original(1, 2)"
+
+
 def test_source_that_has_moved(lab: Lab) -> None:
     """A file in which other lines now stand where the function was does not mislead."""
     path = lab.write("bindmoved", "def patched(original, a):\n    return original(a)\n")
@@ -285,6 +318,41 @@ def test_source_that_has_moved(lab: Lab) -> None:
     path.write_text("import os\n\n\ndef patched(original, a):\n    return original(a)\n")
     linecache.clearcache()
     assert closing_over(src.patched)(original)(1) == "original(1,)"
+
+
+def test_async_generator_is_forwarded_to() -> None:
+    """An async generator without source stays one: what is sent, thrown and closed reaches the author's own."""
+    namespace: dict[str, Any] = {}
+    exec(
+        "async def typed(original, a):\n"
+        "    events = original\n"
+        "    try:\n"
+        "        while True:\n"
+        "            try:\n"
+        "                events.append((yield a))\n"
+        "            except ValueError as error:\n"
+        "                events.append(str(error))\n"
+        "                return\n"
+        "    finally:\n"
+        "        events.append('closed')\n",
+        namespace,
+    )
+    events: Any = []
+    bound = closing_over(namespace["typed"])(events)
+    assert inspect.isasyncgenfunction(bound)
+
+    async def use() -> list[Any]:
+        first = bound(1)
+        got = [await first.asend(None), await first.asend("sent")]
+        with pytest.raises(StopAsyncIteration):
+            await first.athrow(ValueError("thrown"))
+        second = bound(2)
+        got.append(await second.__anext__())
+        await second.aclose()
+        return got
+
+    assert asyncio.run(use()) == [1, 1, 2]
+    assert events == ["sent", "thrown", "closed", "closed"]
 
 
 @pytest.mark.parametrize("function", [lambda original, a: original(a), len, str.upper], ids=["lambda", "C", "method"])
