@@ -8,6 +8,7 @@ import sys
 from importlib import metadata
 from typing import Protocol
 
+from ._entry_points import distribution_of, entry_points
 from .errors import PlanError
 
 __all__ = ["FACTS_GROUP", "Environment", "ProcessEnvironment"]
@@ -53,11 +54,20 @@ class ProcessEnvironment:
         return sys.platform
 
     def version(self, distribution: str) -> str | None:
-        """Return what the installed metadata says; the distribution itself is not imported."""
+        """Return what the installed metadata says; the distribution itself is not imported.
+
+        Raises:
+            PlanError: The metadata can't be read.
+        """
         try:
             found = metadata.metadata(distribution)
         except metadata.PackageNotFoundError:
             return None
+        except ValueError as error:
+            raise PlanError(
+                f"the metadata of the distribution {distribution!r} can't be read: {error}. Install it anew, or take "
+                "it out of the conditions."
+            ) from error
         if "Version" not in found:
             # What is left of a half-removed distribution.
             return None
@@ -74,20 +84,26 @@ class ProcessEnvironment:
         installed until one says True.
 
         Raises:
-            PlanError: An entry point can't be loaded, fails, or answers something else than True or False.
+            PlanError: An entry point can't be read or loaded, fails, or answers something else than True or False.
         """
         return _accelerator()
 
 
 @functools.cache
 def _accelerator() -> bool:
-    return any(_ask(point) for point in metadata.entry_points(group=FACTS_GROUP, name="accelerator"))
+    points, unreadable = entry_points(FACTS_GROUP, "accelerator")
+    if any(_ask(point) for point in points):
+        return True
+    if unreadable:
+        raise PlanError("; ".join(unreadable))
+    return False
 
 
 def _ask(point: metadata.EntryPoint) -> bool:
     provider = f"entry point {point.name!r} = {point.value!r} of the group {FACTS_GROUP!r}"
-    if point.dist is not None:
-        provider += f" (distribution {point.dist.name!r})"
+    distribution = distribution_of(point)
+    if distribution is not None:
+        provider += f" (distribution {distribution!r})"
     try:
         answer: object = point.load()()
     except (Exception, SystemExit) as error:

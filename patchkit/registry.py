@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import difflib
-import importlib.metadata
 import re
 import types
 from collections.abc import Callable
 from functools import cache
-from typing import TypeVar, overload
+from importlib.metadata import EntryPoint
+from typing import NamedTuple, TypeVar, overload
 
 from ._bind import closing_over, twin_of
 from ._context import Context
+from ._entry_points import distribution_of, entry_points
 from ._locks import LOCK
 from .contract import Contract, Symbol
 from .errors import RegistrationError, UnknownPatchError
 from .patch import Patch, validate_patch
 
-__all__ = ["find", "known_names", "register", "replace", "unregister", "wrap"]
+__all__ = ["find", "known_names", "register", "replace", "undeclared", "unregister", "wrap"]
 
 GROUP = "patchkit.patches"
 
@@ -66,7 +67,12 @@ def unregister(name: str) -> None:
 
 def known_names() -> list[str]:
     """Return the names of all patches, sorted; declared ones are not loaded for it."""
-    return sorted({*_REGISTERED, *_declared()})
+    return sorted({*_REGISTERED, *_declared().points})
+
+
+def undeclared() -> tuple[str, ...]:
+    """Return a line for each distribution whose metadata can't be read, so that its patches aren't known."""
+    return _declared().unreadable
 
 
 def find(name: str) -> Patch:
@@ -79,23 +85,24 @@ def find(name: str) -> Patch:
     patch = _REGISTERED.get(name)
     if patch is not None:
         return patch
-    entry_points = _declared().get(name, ())
-    if not entry_points:
+    points = _declared().points.get(name, ())
+    if not points:
         nearest = difflib.get_close_matches(name, known_names(), n=3, cutoff=0.5)
         hint = f" Did you mean {' or '.join(map(repr, nearest))}?" if nearest else ""
         raise UnknownPatchError(
             f"expected the name of a registered patch, found {name!r}.{hint} "
-            "'python -m patchkit list' shows all; a patch of your own must be registered before apply.",
+            "'python -m patchkit list' shows all; a patch of your own must be registered before apply."
+            + "".join(f"\n  {line}" for line in undeclared()),
             name=name,
             nearest=nearest,
         )
-    if len(entry_points) > 1:
+    if len(points) > 1:
         raise RegistrationError(
-            f"{name}: expected one distribution to declare it, found {' and '.join(map(_origin, entry_points))}. "
+            f"{name}: expected one distribution to declare it, found {' and '.join(map(_origin, points))}. "
             "Uninstall one of them.",
             patch=name,
         )
-    return _load(name, entry_points[0])
+    return _load(name, points[0])
 
 
 def wrap(
@@ -245,21 +252,28 @@ def _home(patch: Patch) -> str:
     return f"{type(patch).__module__}.{type(patch).__qualname__}"
 
 
+class _Declared(NamedTuple):
+    points: dict[str, tuple[EntryPoint, ...]]
+    unreadable: tuple[str, ...]
+
+
 @cache
-def _declared() -> dict[str, tuple[importlib.metadata.EntryPoint, ...]]:
-    declared: dict[str, tuple[importlib.metadata.EntryPoint, ...]] = {}
-    for entry_point in importlib.metadata.entry_points(group=GROUP):
+def _declared() -> _Declared:
+    declared: dict[str, tuple[EntryPoint, ...]] = {}
+    found, unreadable = entry_points(GROUP)
+    for entry_point in found:
         others = declared.get(entry_point.name, ())
         if all(other.value != entry_point.value for other in others):
             declared[entry_point.name] = (*others, entry_point)
-    return declared
+    return _Declared(declared, tuple(unreadable))
 
 
-def _origin(entry_point: importlib.metadata.EntryPoint) -> str:
-    return f"entry point of {entry_point.dist.name}" if entry_point.dist else "an entry point"
+def _origin(entry_point: EntryPoint) -> str:
+    distribution = distribution_of(entry_point)
+    return f"entry point of {distribution}" if distribution else "an entry point"
 
 
-def _load(name: str, entry_point: importlib.metadata.EntryPoint) -> Patch:
+def _load(name: str, entry_point: EntryPoint) -> Patch:
     origin = _origin(entry_point)
     try:
         loaded = entry_point.load()

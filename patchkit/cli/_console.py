@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from dataclasses import dataclass
+from typing import TextIO
 
 from ..errors import PatchkitError
 from ._colour import wants_colour
@@ -40,10 +41,12 @@ class Console:
 
     Args:
         settings: What the options say.
+        stdout: Where the report goes unless into a file; what else is printed meanwhile must not come between.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, stdout: TextIO | None) -> None:
         self.settings = settings
+        self._stdout = stdout
         self._to_file = settings.output not in (None, "-")
 
     @property
@@ -51,12 +54,12 @@ class Console:
         """Whether the report may have colours."""
         if self._to_file:
             return self.settings.colour == "always"
-        return wants_colour(self.settings.colour, os.environ, terminal=is_terminal(sys.stdout))
+        return wants_colour(self.settings.colour, os.environ, terminal=is_terminal(self._stdout))
 
     @property
     def width(self) -> int | None:
         """Columns of the terminal that shows the report; None where there is none."""
-        return None if self._to_file or not is_terminal(sys.stdout) else shutil.get_terminal_size().columns
+        return None if self._to_file or not is_terminal(self._stdout) else shutil.get_terminal_size().columns
 
     def report(self, text: str) -> None:
         """Write the report, all at once.
@@ -67,7 +70,7 @@ class Console:
         output = self.settings.output
         try:
             if output is None or output == "-":
-                write_stream(sys.stdout, text)
+                write_stream(self._stdout, text)
             else:
                 write_file(output, text)
         except OSError as error:

@@ -12,13 +12,15 @@ __all__ = ["COMMAND"]
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
-    """Show the patches. What the verdicts are makes no difference; a patch that can't be loaded does."""
+    """Show the patches. What the verdicts are makes no difference; what can't be read or loaded does."""
     from .. import registry
     from ..report import report_on_known
 
     report = report_on_known("list", registry.known_names())
     show(report, console)
-    return 1 if any(patch.judgement is None for patch in report.patches) else 0
+    for line in registry.undeclared():
+        console.error(line)
+    return 1 if registry.undeclared() or any(patch.judgement is None for patch in report.patches) else 0
 
 
 COMMAND = Command(

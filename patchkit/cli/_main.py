@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import sys
 from collections.abc import Sequence
+from typing import TextIO
 
 from ..errors import PatchkitError
 from ._console import Console, Settings, UnwritableError
@@ -33,6 +35,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         # A process that ends after one command has nothing to collect, and syntax trees by the hundred thousand to go
         # through for that: collecting would take as long as all the rest.
         gc.disable()
+        # In search of plugins, pydantic reads the entry points of all distributions, and fails where one is broken.
+        os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
         return _main(sys.argv[1:] if argv is None else argv)
     finally:
@@ -41,16 +45,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _main(argv: Sequence[str]) -> int:
-    console = Console(Settings())
+    stdout = sys.stdout
+    console = Console(Settings(), stdout)
     try:
         try:
             command, arguments, settings = parse(argv)
-        except (SystemExit, BrokenPipeError) as done:
+        except (SystemExit, OSError) as done:
             # Help may be cut off by a reader that has gone away; argparse doesn't always expect that.
-            write_stream(sys.stdout, "")
+            _flush(stdout, None if isinstance(done, (SystemExit, BrokenPipeError)) else done)
             return int(getattr(done, "code", None) or 0)
-        console = Console(settings)
-        code = command.run(arguments, console)
+        console = Console(settings, stdout)
+        # A module of a patch that prints when it is imported must not do so into the report.
+        with contextlib.redirect_stdout(sys.stderr):
+            code = command.run(arguments, console)
         return 0 if code == _UNFIT and arguments.exit_zero else code
     except PatchkitError as error:
         console.error(error)
@@ -66,6 +73,15 @@ def _main(argv: Sequence[str]) -> int:
         console.error(f"internal error: {type(error).__name__}: {error} (set {TRACEBACK_VARIABLE}=1 to see where)")
         _show_traceback(console)
         return _WRONG
+
+
+def _flush(stdout: TextIO | None, failure: OSError | None) -> None:
+    try:
+        write_stream(stdout, "")
+        if failure is not None:
+            raise failure
+    except OSError as error:
+        raise UnwritableError(f"can't write to stdout: {error.strerror or error}") from error
 
 
 def _show_traceback(console: Console) -> None:

@@ -16,7 +16,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
 
     from ..manifest import manifest_schema
 
-    console.report(json.dumps(manifest_schema(), indent=2, ensure_ascii=False) + "\n")
+    console.report(json.dumps(manifest_schema(), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
     return 0
 
 

@@ -57,6 +57,8 @@ def _judge(manifests: list[str], console: Console) -> Report | None:
     if not manifests:
         from .. import registry
 
+        for line in registry.undeclared():
+            console.error(line)
         return pass_over_absent(report_on_known("verify", registry.known_names()))
     plans = [_plan(manifest, console) for manifest in manifests]
     made = [plan for plan in plans if plan is not None]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import functools
 import inspect
 import re
 from dataclasses import dataclass
 
+from .. import errors
 from ..contract import Verdict
 from ..errors import PatchkitError, error_classes
 
@@ -44,7 +47,15 @@ def catalogue() -> dict[str, Code]:
 
 
 def _of_error(cls: type[PatchkitError]) -> Code:
-    return Code(cls.code, cls.__name__, "error", cls.exit_code, _paragraphs(inspect.cleandoc(cls.__doc__ or "")))
+    text = inspect.cleandoc(cls.__doc__ or _written().get(cls.__name__, ""))
+    return Code(cls.code, cls.__name__, "error", cls.exit_code, _paragraphs(text))
+
+
+@functools.cache
+def _written() -> dict[str, str]:
+    """Return the docstrings of the errors from their source: ``python -OO`` leaves them out of the classes."""
+    tree = ast.parse(inspect.getsource(errors))
+    return {node.name: ast.get_docstring(node) or "" for node in tree.body if isinstance(node, ast.ClassDef)}
 
 
 def _of_verdict(verdict: Verdict) -> Code:

@@ -54,10 +54,10 @@ def _strict(value: Any) -> Any:
 
 
 def tool_version() -> str | None:
-    """Return the version of patchkit, or None where it runs without being installed."""
+    """Return the version of patchkit, or None where it runs without being installed, or from broken metadata."""
     try:
         return version("patchkit")
-    except PackageNotFoundError:
+    except (PackageNotFoundError, ValueError):
         return None
 
 

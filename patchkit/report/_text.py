@@ -46,7 +46,7 @@ def finding_lines(finding: Finding, style: Style) -> list[str]:
 
 
 def _list_row(patch: PatchResult, report: Report) -> Sequence[Cell]:
-    return _verdict(patch), Cell(patch.name), Cell(_one_line(patch.summary or patch.reason))
+    return _verdict(patch), _label(patch), Cell(_one_line(patch.summary or patch.reason))
 
 
 def _plan_row(patch: PatchResult, report: Report) -> Sequence[Cell]:

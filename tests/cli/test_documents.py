@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from patchkit.errors import error_classes
 from patchkit.manifest import manifest_schema
 from patchkit.report import catalogue
 from tests.cli.conftest import Patchkit
-from tests.cli.runs import WORLD
+from tests.cli.runs import WORLD, environment
 
 
 @pytest.mark.parametrize("arguments", [("schema",), ("schema", "--format", "json")])
@@ -29,6 +31,22 @@ def test_every_code_is_explained(patchkit: Patchkit) -> None:
     assert listed == sorted(codes)
     assert [code for code, entry in catalogue().items() if not all(entry.paragraphs)] == []
     assert patchkit("explain", *codes).code == 0
+
+
+def test_codes_are_explained_without_docstrings() -> None:
+    """``python -OO`` has no docstrings, and explains the codes all the same."""
+    runs = [
+        subprocess.run(
+            [sys.executable, *flags, "-m", "patchkit", "explain", "PK201", "--format", "json"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env=environment(),
+        )
+        for flags in ((), ("-OO",))
+    ]
+    assert runs[0].stdout == runs[1].stdout
+    assert "The message lists the nearest names." in runs[1].stdout
 
 
 def test_explanations_are_for_users(patchkit: Patchkit) -> None:

@@ -171,6 +171,15 @@ def test_full_disk() -> None:
     assert (done.returncode, done.stderr) == (2, "error: can't write the report to stdout: No space left on device\n")
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("arguments", ["--help", "--version"])
+def test_help_on_a_full_disk(arguments: str) -> None:
+    """Help that can't be written is an error like a report that can't."""
+    with open("/dev/full", "wb") as full:
+        done = run_with_stdout(full.fileno(), arguments)
+    assert (done.returncode, done.stderr) == (2, "error: can't write to stdout: No space left on device\n")
+
+
 def test_encoding_that_lacks_a_character() -> None:
     """What the stream can't express is escaped; it doesn't end the report."""
     raw = io.BytesIO()
