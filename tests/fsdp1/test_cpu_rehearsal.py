@@ -259,7 +259,7 @@ def test_leaves_with_the_last_owner(ranks: RankPool) -> None:
 
 
 def with_an_accelerator() -> str:
-    from patchkit.fsdp1 import cpu_rehearsal
+    from patchkit.fsdp1 import _facts
 
     with swapped(_facts, "accelerator", lambda: True):
         try:

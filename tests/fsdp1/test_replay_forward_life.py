@@ -88,6 +88,12 @@ class Situation:
     def plain_module(self) -> None:
         self.target = Toy()
 
+    def part_of_a_model(self) -> None:
+        loss_of(self.model, batch(0)).backward()
+        self.model.zero_grad()
+        whole: Any = self.model
+        self.target = whole.module.blocks[0]
+
     def no_mapping(self) -> None:
         self.accumulated = MappingProxyType({})
 
@@ -137,6 +143,7 @@ def refused(name: str) -> tuple[str, bool]:
         ("another_device", "RefusedError: fsdp1.replay_forward: expected inputs on the CPU or a CUDA device"),
         ("no_sync", "RefusedError: fsdp1.replay_forward: expected gradients that are reduced at once"),
         ("plain_module", "ResourceError: fsdp1.replay_forward: expected a model that is wrapped in FSDP1"),
+        ("part_of_a_model", "RefusedError: fsdp1.replay_forward: expected a whole model, found a unit of a larger one"),
         ("no_mapping", "ResourceError: fsdp1.replay_forward: expected a dictionary"),
         ("gradients", "RefusedError: fsdp1.replay_forward: expected units without gradients"),
         ("pending_backward", "RefusedError: fsdp1.replay_forward: expected no backward pass to come"),

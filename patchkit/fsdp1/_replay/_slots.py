@@ -42,6 +42,9 @@ class Slots:
                 f"{type(accumulated).__qualname__}. Pass {{}}, and the same one for the whole rollout."
             )
         self._accumulated = accumulated
+        # Those that no other unit is wrapped around.
+        below = {id(inner) for unit in self.units for inner in unit.module.modules() if inner is not unit.module}
+        self._roots = [unit for unit in self.units if id(unit.module) not in below]
 
     def refuse_what_would_be_lost(self) -> None:
         """Refuse a situation in which a pass of its own would lose something.
@@ -49,6 +52,11 @@ class Slots:
         Raises:
             RefusedError: ``no_sync``, a gradient, a pass that runs or is to come, or another rollout's dictionary.
         """
+        if any(unit.module._is_root is False for unit in self._roots):
+            raise RefusedError(
+                f"{NAME}: expected a whole model, found a unit of a larger one, whose backward FSDP1 doesn't finish "
+                "when it is called by itself. Pass the model that is wrapped around it."
+            )
         if not all(unit.module._sync_gradients for unit in self.units):
             raise RefusedError(
                 f"{NAME}: expected gradients that are reduced at once, found the model under no_sync(). A replay adds "
