@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from types import TracebackType
@@ -75,8 +75,11 @@ class Applied:
     thread; they take effect in the whole process.
     """
 
-    def __init__(self, plan: Plan, installations: Sequence[Installation], recorder: Recorder) -> None:
+    def __init__(
+        self, plan: Plan, installations: Sequence[Installation], recorder: Recorder, left_out: Mapping[str, str]
+    ) -> None:
         self._plan = plan
+        self._left_out = dict(left_out)
         self._installations = tuple(installations)
         self._recorder = recorder
         self._lock = fresh_after_fork()
@@ -188,10 +191,14 @@ class Applied:
                 step.entry.on,
                 step.outcome if step.outcome != "install" else "skip",
                 step.judgement.verdict.value if step.judgement else None,
-                reason=step.reason or "not applicable here; the audit log has the reason",
+                reason=self._left_out.get(step.label, step.reason),
             )
             for step in self._plan.steps
             if id(step) not in begun
+        ]
+        statuses += [
+            PatchStatus(entry.name, entry.on, "skip", None, reason="no patch of that name is registered")
+            for entry in self._plan.absent
         ]
         return Report(self._plan.manifest.path, tuple(statuses))
 

@@ -65,6 +65,7 @@ class Context:
         patch: The patch that is being applied.
         options: Its options, validated by the patch's own model.
         modules: Globs over module paths from the manifest entry; empty means all.
+        offered: The paths that ``selects`` was asked about, if there are globs.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Context:
         self._variant = _digest(options)
         self._findings = findings
         self._matched: set[str] = set()
+        self.offered: dict[str, None] = {}
         # How often each place or name was used: what tells one step of the patch from its next one there.
         self._uses: dict[object, int] = {}
 
@@ -127,6 +129,7 @@ class Context:
         """Tell whether the entry's ``modules`` globs select the module at ``path`` (all, if there are none)."""
         if not self.modules:
             return True
+        self.offered[path] = None
         hits = [glob for glob in self.modules if fnmatch.fnmatchcase(path, glob)]
         self._matched.update(hits)
         return bool(hits)
@@ -304,7 +307,8 @@ class Context:
     def _existing(self, site: Site) -> Site:
         if site.read() is ABSENT and site.inherited() is ABSENT:
             raise SiteError(
-                f"{site.path}: expected an attribute, found none. Use set to create one.", patch=self.patch.name
+                f"{site.path}: expected an attribute, found none.{site.nearest()} Use set to create one.",
+                patch=self.patch.name,
             )
         return site
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 import enum
 from collections.abc import Callable
 
 from ._context import Context
 from ._journal import Failure
 from ._plan import Step
-from .errors import InstallError, NothingToDoError, PatchkitError, ResourceError, RevertError, VerifyError
+from .errors import (
+    InstallError,
+    NothingToDoError,
+    PatchkitError,
+    RefusedError,
+    ResourceError,
+    RevertError,
+    VerifyError,
+)
 
 __all__ = ["Installation", "State"]
 
@@ -59,10 +68,10 @@ class Installation:
         self._guarded(self.step.patch.install, "its installation")
         unmatched = self.ctx.unmatched()
         if unmatched:
+            offered = _offered(unmatched[0], list(self.ctx.offered))
             raise ResourceError(
                 f"{self.name}: expected each glob of 'modules' to select a module, found none for "
-                f"{', '.join(map(repr, unmatched))}. Correct the globs; they match module paths "
-                "such as 'blocks.0.attn'.",
+                f"{', '.join(map(repr, unmatched))}. Correct the globs; {offered}.",
                 patch=self.name,
             )
         if not self.ctx.has_effect():
@@ -153,8 +162,34 @@ class Installation:
             error.patch = error.patch or self.name
             raise
         except Exception as error:
+            missing = self._missing_library(error)
+            if missing:
+                raise RefusedError(
+                    f"{self.name}: expected the library {missing}, found that it is not installed: {what} failed with "
+                    f"{type(error).__name__}: {error}. Install it, take the patch out of the manifest, or leave it out "
+                    'with on_unknown = "skip" in [policy].',
+                    patch=self.name,
+                ) from error
             raise wrap(
                 f"{self.name}: {what} failed: {type(error).__name__}: {error}. That is a fault of the patch; the "
                 "cause is chained to this error.",
                 patch=self.name,
             ) from error
+
+    def _missing_library(self, error: Exception) -> str | None:
+        """Return the library of the contract that isn't there, if that is what the patch has run into."""
+        if not isinstance(error, ModuleNotFoundError):
+            return None
+        package = (error.name or "").partition(".")[0]
+        of_contract = {symbol.module.partition(".")[0] for symbol in self.step.patch.contract.symbols}
+        return repr(package) if package in of_contract else None
+
+
+def _offered(glob: str, paths: list[str]) -> str:
+    """Say which paths there were to be matched, the nearest to ``glob`` first."""
+    if not paths:
+        return "the patch looks at no modules, so take 'modules' out of the entry"
+    near = difflib.get_close_matches(glob, paths, n=3, cutoff=0.4)
+    shown = [*near, *(path for path in paths if path not in near)][:5]
+    more = f" and {len(paths) - len(shown)} more" if len(paths) > len(shown) else ""
+    return f"they match module paths, here {', '.join(map(repr, shown))}{more}"

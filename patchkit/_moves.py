@@ -16,7 +16,7 @@ from ._locks import LOCK
 from ._shares import CLOCK, Change, Share
 from ._site import ABSENT, PLACES, AnySite
 from ._stacks import ModuleStack, Stack, stack_on
-from .errors import ForeignChangeError
+from .errors import ForeignChangeError, PatchkitError, SiteError
 
 __all__ = ["Claim", "move", "move_on", "settle", "standing_stack"]
 
@@ -171,12 +171,28 @@ def _take(site: AnySite, plan: _Plan) -> None:
     if writes:
         for place in places:
             PLACES[place.key] = meanwhile
-        meanwhile.put(site, after.ours[0])
+        _put(site, plan, places)
     for place in places:
         if after.entries:
             PLACES[place.key] = after
         else:
             PLACES.pop(place.key, None)
+
+
+def _put(site: AnySite, plan: _Plan, places: Sequence[AnySite]) -> None:
+    form = plan.after.ours[0]
+    try:
+        plan.meanwhile.put(site, form)
+    except PatchkitError:
+        raise
+    except Exception as error:
+        # An owner that refuses every write has refused the patch before, so there is nothing to take back.
+        if all(plan.meanwhile.holds(place.read(), form, place) for place in places):
+            return
+        raise SiteError(
+            f"{site.path}: expected an owner that lets it be changed, found that it refuses: {type(error).__name__}: "
+            f"{error}. Patch a place that uses it instead."
+        ) from error
 
 
 def _settle_heirs(sites: Iterable[AnySite]) -> list[Exception]:

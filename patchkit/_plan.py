@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from . import registry
 from ._environment import Environment, ProcessEnvironment
+from ._warn import warn
 from .contract import InstalledSource, Judgement, Verdict, judge
 from .errors import ContractError, OptionsError, OrderError, PlanError, UnknownPatchError
 from .manifest import Manifest, PatchEntry, Policy, explain_options
@@ -121,7 +122,7 @@ def make_plan(manifest: Manifest) -> Plan:
         PlanError: Several of these.
     """
     steps, absent, faults = _resolve(manifest)
-    disabled = [glob for glob in (part.strip() for part in os.environ.get(DISABLE, "").split(",")) if glob]
+    disabled = _disabled(manifest)
     environment = ProcessEnvironment()
     steps = [_decide(step, disabled, environment) for step in steps]
     try:
@@ -131,7 +132,7 @@ def make_plan(manifest: Manifest) -> Plan:
     if len(faults) == 1:
         raise faults[0]
     if faults:
-        raise PlanError("\n".join(fault.message for fault in faults))
+        raise PlanError("\n".join(fault.message for fault in faults), faults=faults)
     return Plan(manifest, tuple(_judged(step, manifest.policy) for step in steps), tuple(absent))
 
 
@@ -165,6 +166,17 @@ def judge_installed(patch: Patch) -> Judgement:
     if judgement.verdict is Verdict.OK and None not in loaded:
         _FITTING[patch] = judgement, loaded
     return judgement
+
+
+def _disabled(manifest: Manifest) -> list[str]:
+    """Return the globs that switch patches off, and warn of those that can't: they may be misspelt."""
+    globs = [glob for glob in (part.strip() for part in os.environ.get(DISABLE, "").split(",")) if glob]
+    if globs:
+        names = {*registry.known_names(), *(entry.name for entry in manifest.patch)}
+        for glob in globs:
+            if not fnmatch.filter(names, glob):
+                warn(f"{DISABLE}: expected names or globs of patches, found {glob!r}, which no known patch matches")
+    return globs
 
 
 def _resolve(manifest: Manifest) -> tuple[list[Step], list[PatchEntry], list[PlanError]]:

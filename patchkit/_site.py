@@ -146,6 +146,10 @@ class Site:
             return ABSENT
         return _first_in(owner.__mro__[1:] if isinstance(owner, type) else type(owner).__mro__, self.attr)
 
+    def nearest(self) -> str:
+        """Return a sentence with the names of the owner that are like this one; empty if there are none."""
+        return _nearest(self.ref(), self.attr)
+
     def require_writable(self) -> None:
         """Raise ``SiteError`` where a write to this site could not take effect or would be refused."""
         owner = self.ref()
@@ -169,6 +173,11 @@ class Site:
                 f"{self.path}: expected an instance with attributes of its own, found {type(owner).__qualname__!r} "
                 "with neither __dict__ nor such a slot. Patch the class instead."
             )
+
+
+def _nearest(owner: object, name: str) -> str:
+    near = difflib.get_close_matches(name, dir(owner), n=3)
+    return f" Nearest names: {', '.join(near)}." if near else ""
 
 
 def _slot_of(owner: object, attr: str) -> Any:
@@ -224,6 +233,11 @@ class ItemSite:
         """Nothing stands behind an item."""
         return ABSENT
 
+    def nearest(self) -> str:
+        """Return a sentence with the keys that are like this one; empty if there are none."""
+        near = difflib.get_close_matches(str(self.attr), map(str, self.mapping), n=3)
+        return f" Nearest keys: {', '.join(near)}." if near else ""
+
     def require_writable(self) -> None:
         """Any item can be set."""
 
@@ -259,11 +273,8 @@ def locate(path: str) -> Site:
             # A module may make its classes when they are asked for; a class's own namespace is read raw.
             owner = getattr(owner, name) if isinstance(owner, types.ModuleType) else inspect.getattr_static(owner, name)
         except AttributeError:
-            near = difflib.get_close_matches(name, dir(owner), n=3)
-            hint = f" Nearest names: {', '.join(near)}." if near else ""
-            raise SiteError(
-                f"{path}: expected {name!r} in {getattr(owner, '__name__', owner)!r}, found none.{hint}"
-            ) from None
+            where = getattr(owner, "__name__", owner)
+            raise SiteError(f"{path}: expected {name!r} in {where!r}, found none.{_nearest(owner, name)}") from None
     return Site(owner, attr, path)
 
 

@@ -120,8 +120,8 @@ class Stack:
         opened = None if raw is ABSENT else open_descriptor(raw)
         if opened is None:
             raise SiteError(
-                f"{site.path}: expected something that can be called, found {describe_object(raw)}. Use replace for "
-                "attributes that aren't functions."
+                f"{site.path}: expected something that can be called, found {describe_object(raw)}."
+                + (site.nearest() if raw is ABSENT else " Use replace for attributes that aren't functions.")
             )
         function, rewrap = opened
         chained = _wrapped(function, layers)

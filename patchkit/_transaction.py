@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import difflib
 from collections.abc import Mapping
 
 from ._applied import Applied
@@ -12,7 +12,8 @@ from ._interrupts import InterruptsDeferred
 from ._journal import Failure, persist
 from ._plan import Plan, Step
 from ._recorder import Recorder, stopwatch
-from .errors import NothingToDoError, PatchkitWarning, RefusedError, ResourceError, RevertError
+from ._warn import warn
+from .errors import NothingToDoError, RefusedError, ResourceError, RevertError
 
 __all__ = ["execute"]
 
@@ -42,13 +43,14 @@ def execute(plan: Plan, model: object, resources: Mapping[str, object]) -> Appli
     """
     recorder = Recorder(plan)
     findings = Findings()
-    work = _Work(recorder)
+    left_out: dict[str, str] = {}
+    work = _Work(recorder, left_out)
     try:
         with InterruptsDeferred() as interrupts:
             try:
                 recorder.apply_started()
-                work.carry_out(_accepted(plan, model, resources, recorder, findings), interrupts)
-                applied = Applied(plan, work.begun, recorder)
+                work.carry_out(_accepted(plan, model, resources, recorder, findings, left_out), interrupts)
+                applied = Applied(plan, work.begun, recorder, left_out)
                 recorder.committed()
                 interrupts.poll()
             except BaseException as error:
@@ -66,7 +68,8 @@ def execute(plan: Plan, model: object, resources: Mapping[str, object]) -> Appli
 class _Work:
     """How far a transaction has come, and how far it has been rolled back."""
 
-    def __init__(self, recorder: Recorder) -> None:
+    def __init__(self, recorder: Recorder, left_out: dict[str, str]) -> None:
+        self._left_out = left_out
         self.begun: list[Installation] = []
         self._recorder = recorder
         self._current: Installation | None = None
@@ -141,27 +144,39 @@ class _Work:
             if installation.step.entry.required or installation.undo():
                 raise
             self.begun.remove(installation)
+            self._left_out[installation.step.label] = str(error)
             self._recorder.skipped(installation.name, installation.step.entry.on, str(error))
         else:
             self._recorder.installed(installation, duration[0])
 
 
 def _accepted(
-    plan: Plan, model: object, resources: Mapping[str, object], recorder: Recorder, findings: Findings
+    plan: Plan,
+    model: object,
+    resources: Mapping[str, object],
+    recorder: Recorder,
+    findings: Findings,
+    left_out: dict[str, str],
 ) -> list[Installation]:
     """Let policy and every patch refuse before any is installed."""
     try:
         recorder.verdicts()
         plan.raise_refused()
         _warn(plan)
-        return _checked(plan, model, resources, recorder, findings)
+        _require_known(plan, resources)
+        return _checked(plan, model, resources, recorder, findings, left_out)
     except BaseException as error:
         recorder.refused(error)
         raise
 
 
 def _checked(
-    plan: Plan, model: object, resources: Mapping[str, object], recorder: Recorder, findings: Findings
+    plan: Plan,
+    model: object,
+    resources: Mapping[str, object],
+    recorder: Recorder,
+    findings: Findings,
+    left_out: dict[str, str],
 ) -> list[Installation]:
     accepted = []
     for step in plan.installing:
@@ -171,10 +186,25 @@ def _checked(
         except _NOT_APPLICABLE as error:
             if step.entry.required:
                 raise
+            left_out[step.label] = str(error)
             recorder.skipped(step.patch.name, step.entry.on, str(error))
         else:
             accepted.append(installation)
     return accepted
+
+
+def _require_known(plan: Plan, resources: Mapping[str, object]) -> None:
+    """Refuse resources that no selected patch takes: a name that is misspelt must not go unnoticed."""
+    taken = sorted({name for step in plan.steps for name in step.patch.resources} - {"model"})
+    strange = [name for name in resources if name not in taken]
+    # A patch that isn't known here may have taken it.
+    if strange and not plan.absent:
+        near = difflib.get_close_matches(strange[0], taken, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ResourceError(
+            f"expected resources that the selected patches take ({', '.join(taken) or 'none but a model'}), found "
+            f"{', '.join(map(repr, strange))}.{hint}"
+        )
 
 
 def _context(step: Step, model: object, resources: Mapping[str, object], findings: Findings) -> Context:
@@ -229,4 +259,4 @@ def _selected(step: Step, model: object) -> object:
 def _warn(plan: Plan) -> None:
     for step in plan.installing:
         if step.reason:
-            warnings.warn(f"{step.label}: applied by policy although {step.reason}", PatchkitWarning, stacklevel=4)
+            warn(f"{step.label}: applied by policy although {step.reason}")

@@ -110,9 +110,17 @@ class RegistrationError(PatchkitError, ValueError):
 
 
 class PlanError(PatchkitError):
-    """The plan made from a manifest can't be carried out as it stands; nothing was touched."""
+    """The plan made from a manifest can't be carried out as it stands; nothing was touched.
+
+    Attributes:
+        faults: Each fault, if there are several; every one has a code of its own.
+    """
 
     code = "PK200"
+
+    def __init__(self, message: str, *, patch: str | None = None, faults: Sequence[PlanError] = ()) -> None:
+        super().__init__(message, patch=patch)
+        self.faults = tuple(faults)
 
 
 class UnknownPatchError(PlanError, LookupError):

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from pydantic import BaseModel, ConfigDict
 
 from ._context import Context
-from .contract import Contract
+from .contract import Contract, check_requirements
 from .errors import RegistrationError
 
 __all__ = ["Context", "Patch", "PatchOptions", "Probe", "validate_patch"]
@@ -111,6 +111,8 @@ def validate_patch(patch: Patch, origin: str) -> None:
         faults.append("install: expected a method of the patch's own, found none")
     if not isinstance(patch.contract, Contract):
         faults.append(f"contract: expected a Contract, found {type(patch.contract).__name__}")
+    else:
+        faults += check_requirements(patch.contract)
     if not (isinstance(patch.Options, type) and issubclass(patch.Options, PatchOptions)):
         faults.append("Options: expected a subclass of patchkit.PatchOptions")
     if patch.probe is not None and not isinstance(patch.probe, Probe):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import sys
 import types
 from collections.abc import Callable
 from functools import cache
@@ -207,6 +208,13 @@ def _add_function(
     until: str,
 ) -> None:
     doc = (function.__doc__ or "").strip()
+    if not doc and sys.flags.optimize >= 2:
+        doc = f"{verb} {site} (python -OO has left out why)"
+    if not (doc or summary):
+        raise RegistrationError(
+            f"{function.__module__}.{function.__qualname__}: expected a docstring, whose first line is the summary of "
+            "the patch and all of which says why it exists, found none. Write one, or give summary = …."
+        )
     cls = type(
         function.__name__,
         (Patch,),

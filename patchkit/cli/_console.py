@@ -89,10 +89,21 @@ class Console:
             return
         from ..audit import printable
 
+        faults = getattr(error, "faults", ())
+        for fault in faults:
+            self.error(fault)
+        if faults:
+            return
         for line in error.message.splitlines():
             # What is indented belongs to the line before it.
             head = "" if line.startswith(" ") else f"{self._red(f'error[{error.code}]')}: "
             self._complain(head + printable(line))
+
+    def warning(self, message: Warning | str, *_: object) -> None:
+        """Say what somebody should look at; stands in for ``warnings.showwarning``."""
+        from ..audit import printable
+
+        self._complain(f"warning: {printable(str(message))}")
 
     def _complain(self, text: str) -> None:
         # Nobody is left to be told that stderr can't be written.

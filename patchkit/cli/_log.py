@@ -40,9 +40,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         console.error(fault)
         return 2
     blocks = sort_into_blocks(entries)
+    whole = sum(block.tx is not None for block in blocks)
     if arguments.last is not None:
         blocks = the_last(blocks, arguments.last)
-    _show(path, blocks, fault, console)
+    _show(path, blocks, whole, fault, console)
     return 0 if fault is None else 1
 
 
@@ -76,7 +77,7 @@ def _is_unreadable(path: Path, fault: AuditError) -> bool:
     return isinstance(fault.__cause__, OSError) or not path.is_file()
 
 
-def _show(path: Path, blocks: list[Block], fault: AuditError | None, console: Console) -> None:
+def _show(path: Path, blocks: list[Block], whole: int, fault: AuditError | None, console: Console) -> None:
     entries = sum(len(block.entries) for block in blocks)
     transactions = [block for block in blocks if block.tx is not None]
     unfinished = [block.tx for block in transactions if block.outcome == "open"]
@@ -99,7 +100,10 @@ def _show(path: Path, blocks: list[Block], fault: AuditError | None, console: Co
     if fault is not None:
         console.error(fault)
     still_open = f", {len(unfinished)} open" if unfinished else ""
-    counts = f"{_counted(entries, 'entry', 'entries')}, {_counted(len(transactions), 'transaction', 'transactions')}"
+    counted = _counted(len(transactions), "transaction", "transactions")
+    if len(transactions) < whole:
+        counted = f"the last {len(transactions)} of {_counted(whole, 'transaction', 'transactions')}"
+    counts = f"{_counted(entries, 'entry', 'entries')}, {counted}"
     console.note(f"{path}: {counts}{still_open}.")
 
 

@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import TextIO
 
@@ -56,7 +57,9 @@ def _main(argv: Sequence[str]) -> int:
             return int(getattr(done, "code", None) or 0)
         console = Console(settings, stdout)
         # A module of a patch that prints when it is imported must not do so into the report.
-        with contextlib.redirect_stdout(sys.stderr):
+        with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+            warnings.simplefilter("always", UserWarning)
+            warnings.showwarning = console.warning  # type: ignore[assignment]
             code = command.run(arguments, console)
         return 0 if code == _UNFIT and arguments.exit_zero else code
     except PatchkitError as error:

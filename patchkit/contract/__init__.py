@@ -11,6 +11,7 @@ from ._judge import fingerprint_of, judge
 from ._load import load_contracts
 from ._model import Contract, Finding, Fingerprint, Judgement, LibraryVersion, Symbol, Verdict
 from ._source import DirectorySource, Source, SourceFile
+from ._version import check_requirements
 
 __all__ = [
     "Contract",
@@ -24,6 +25,7 @@ __all__ = [
     "SourceFile",
     "Symbol",
     "Verdict",
+    "check_requirements",
     "fingerprint",
     "fingerprint_of",
     "judge",

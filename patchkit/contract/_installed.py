@@ -28,6 +28,11 @@ class InstalledSource(FileSource):
         super().__init__("installed")
         self._path = list(path) if path is not None else None
 
+    @property
+    def is_of_process(self) -> bool:
+        """Whether it is what this process imports, and has imported."""
+        return self._path is None
+
     def version(self, distribution: str) -> str | None:
         return recorded_version(distribution, self._path)
 

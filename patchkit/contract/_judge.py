@@ -6,7 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from ..errors import ContractError
 from ._checks import check_symbol, fingerprints_of, remarks_on
-from ._found import Found, Gap
+from ._found import Definition, Found, Gap
+from ._installed import InstalledSource
+from ._loaded import is_stale
 from ._model import Contract, Finding, Judgement, LibraryVersion, Symbol, Verdict
 from ._resolve import Resolver
 from ._source import Source
@@ -43,6 +45,8 @@ def judge(contract: Contract, source: Source) -> Judgement:
             absent.update(dict.fromkeys(packages))
             continue
         findings += check_symbol(symbol, found)
+        if isinstance(source, InstalledSource) and source.is_of_process:
+            findings += _stale(symbol, found)
         remarks += remarks_on(symbol, found)
     if not any(finding.verdict is Verdict.UNKNOWN and finding.symbol is None for finding in findings):
         findings += _absent(absent, source)
@@ -78,6 +82,14 @@ def _find(symbol: Symbol, resolver: Resolver) -> Found:
         return resolver.find(symbol.module, symbol.names)
     except RecursionError:
         return [Gap("source that is nested too deeply to follow")]
+
+
+def _stale(symbol: Symbol, found: Found) -> Iterator[Finding]:
+    """Yield a finding if the function that is loaded isn't any of those in the source."""
+    definitions = [item for item in found if isinstance(item, Definition)]
+    if definitions and all(map(is_stale, definitions)):
+        text = "another one in its file, which was changed since; restart the process"
+        yield Finding(Verdict.UNKNOWN, symbol.path, "the code that is loaded", text, definitions[0].where)
 
 
 def _versions(requirements: Sequence[Requirement], source: Source) -> dict[str, LibraryVersion]:

@@ -19,13 +19,13 @@ from functools import cache, lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import RegistrationError
-from ._model import LibraryVersion
+from ._model import Contract, LibraryVersion
 
 if TYPE_CHECKING:
     from packaging.specifiers import SpecifierSet
     from packaging.version import Version
 
-__all__ = ["Requirement", "library_version", "parse_requirement", "satisfies"]
+__all__ = ["Requirement", "check_requirements", "library_version", "parse_requirement", "satisfies"]
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*([<>=!~].*)?")
 
@@ -36,6 +36,17 @@ class Requirement(NamedTuple):
     distribution: str
     specifiers: SpecifierSet
     text: str
+
+
+def check_requirements(contract: Contract) -> list[str]:
+    """Return a line for each requirement of a contract that can't be parsed."""
+    faults = []
+    for text in (*contract.requires, *contract.until):
+        try:
+            parse_requirement(text)
+        except RegistrationError as error:
+            faults.append(error.message)
+    return faults
 
 
 @cache

@@ -136,8 +136,13 @@ class Report:
 
     @property
     def judged(self) -> tuple[PatchResult, ...]:
-        """The patches whose contract was judged, or could not even be loaded for it."""
-        return tuple(patch for patch in self.patches if patch.judgement is not None or patch.findings)
+        """The patches that are not left out and whose contract was judged, or could not even be loaded for it."""
+        left_out = (Outcome.SKIPPED, Outcome.DISABLED)
+        return tuple(
+            patch
+            for patch in self.patches
+            if patch.outcome not in left_out and (patch.judgement is not None or patch.findings)
+        )
 
     @property
     def libraries(self) -> tuple[LibraryVersion, ...]:

@@ -116,6 +116,38 @@ def test_environment_may_leave_nothing(patchkit: Patchkit, names: str, glob: str
     assert (run.code, run.out) == (2, f"disabled  acme.fits  PATCHKIT_DISABLE names {glob!r}\n")
 
 
+def test_nothing_but_skipped(patchkit: Patchkit, tmp_path: Path) -> None:
+    """Where policy skips everything that a manifest selects, nothing was verified."""
+    manifest = tmp_path / "skipped.toml"
+    manifest.write_text(
+        'schema = 1\n[policy]\non_excluded = "skip"\n[[patch]]\nname = "acme.excluded"\n', encoding="utf-8"
+    )
+    run, allowed = patchkit("verify", manifest), patchkit("verify", manifest, "--allow-empty")
+    assert (run.code, allowed.code) == (2, 0)
+    assert run.err.splitlines()[0] == "Nothing was verified; 1 skipped."
+
+
+def test_switch_that_matches_nothing(patchkit: Patchkit) -> None:
+    """A name in PATCHKIT_DISABLE that nobody has is a warning of one line."""
+    run = patchkit("verify", "fits.toml", PATCHKIT_DISABLE="acme.fist")
+    assert run.code == 0
+    assert run.err.splitlines()[0] == (
+        "warning: PATCHKIT_DISABLE: expected names or globs of patches, found 'acme.fist', which no known patch matches"
+    )
+
+
+def test_several_faults_keep_their_codes(patchkit: Patchkit, tmp_path: Path) -> None:
+    """Each fault of a plan stands behind its own code."""
+    manifest = tmp_path / "faults.toml"
+    manifest.write_text(
+        'schema = 1\n[[patch]]\nname = "acme.fist"\n[[patch]]\nname = "acme.fits"\n[[patch]]\nname = "acme.rival"\n',
+        encoding="utf-8",
+    )
+    run = patchkit("plan", manifest)
+    assert run.code == 2
+    assert [line.partition(":")[0] for line in run.err.splitlines()] == ["error[PK201]", "error[PK204]"]
+
+
 def test_plan_does_nothing(patchkit: Patchkit) -> None:
     """Planning imports nothing of the library and leaves no log."""
     before = sorted(path.name for path in WORLD.iterdir())

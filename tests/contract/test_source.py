@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
@@ -387,6 +388,59 @@ def test_submodule_on_a_path_extended_at_run_time(library: Library, monkeypatch:
     finally:
         del sys.modules["extended_lib"]
     assert judgement.verdict is Verdict.OK
+
+
+LOADED = """
+import json
+from functools import wraps
+
+def f(a):
+    return json.dumps(a)
+
+def passing(function):
+    @wraps(function)
+    def wrapper(*args):
+        return function(*args)
+    return wrapper
+
+class Base:
+    def m(self): return self.__x, __class__
+
+class C(Base):
+    @passing
+    def m(self): return super().m(), self.__x
+
+    @property
+    def p(self): return 1
+
+    @staticmethod
+    def s(a): return a
+"""
+
+
+@pytest.mark.parametrize("path", ["f", "C.m", "C.p", "C.s", "Base.m"])
+def test_library_that_was_replaced_under_the_process(
+    library: Library, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """Code that is loaded is compared with the source that is judged: after an upgrade, restart the process."""
+    library.file("loaded_lib.py", LOADED)
+    monkeypatch.syspath_prepend(library.root)
+    importlib.invalidate_caches()
+    contract = Contract(symbols=(Symbol(f"loaded_lib:{path}"),))
+    importlib.import_module("loaded_lib")
+    try:
+        assert judge(contract, InstalledSource()).verdict is Verdict.OK
+        library.file("loaded_lib.py", f"\n\n{LOADED}")
+        assert judge(contract, InstalledSource()).verdict is Verdict.OK
+        changed = LOADED.replace("json.dumps(a)", "json.dumps(a, indent=1)").replace("self.__x", "self.__y")
+        changed = changed.replace("return 1", "return 2").replace("return a", "return a, 1")
+        library.file("loaded_lib.py", changed)
+        found = judge(contract, InstalledSource())
+        assert found.verdict is Verdict.UNKNOWN
+        assert "expected the code that is loaded, found another one in its file" in found.one_line()
+        assert judge(contract, InstalledSource([str(library.root)])).verdict is Verdict.OK
+    finally:
+        del sys.modules["loaded_lib"]
 
 
 EDITABLE_FINDER = """

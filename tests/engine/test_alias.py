@@ -76,3 +76,74 @@ def test_copies_in_classes(lab: Lab) -> None:
     lib.rude = Rude()
     assert sorted(set(find_copies(lib.f))) == ["aliasclasses:Holder.plain", "aliasclasses:Holder.static"]
     assert "aliasclasses:Holder.klass" in set(find_copies(lib.f, lib.g))
+
+
+AUTHOR = """
+import patchkit
+from {lib} import f
+from {lib} import f as stock_f
+
+@patchkit.{form}("{lib}:f", name="{lib}.one", summary="s")
+def one({first}a):
+    return helper(a) + 1
+
+def helper(a):
+    return stock_f(a) * 10
+
+def elsewhere(a):
+    return f(a)
+"""
+
+
+@pytest.mark.parametrize(("form", "first"), [("replace", ""), ("wrap", "original, ")])
+@pytest.mark.parametrize("is_known", [True, False], ids=["closure", "forwarded"])
+def test_names_that_the_patch_reads_itself(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch, form: str, first: str, is_known: bool
+) -> None:
+    """A name by which a patch's own module has kept the stock function stays so; others in it follow the patch."""
+    name = f"aliasown_{form}_{is_known}".lower()
+    lib = lab.library(name, "def f(a):\n    return a\n")
+    source = AUTHOR.format(lib=name, form=form, first=first)
+    if is_known:
+        author = lab.library(f"{name}_author", source)
+    else:
+        author = module(f"{name}_author")
+        monkeypatch.setitem(sys.modules, author.__name__, author)
+        exec(source, author.__dict__)
+    lab.keep(f"{name}.one")
+    stock = lib.f
+    applied = lab.apply(f"{name}.one")
+    assert (lib.f(2), author.f(2), author.elsewhere(2)) == (21, 21, 21)
+    assert author.stock_f is stock
+    applied.verify()
+    applied.revert()
+    assert lib.f is author.f is author.stock_f is stock
+
+
+def test_names_that_one_of_two_patches_reads(lab: Lab) -> None:
+    """Such a name is the stock function's for as long as the patch that reads it is in effect, in whatever order."""
+    lib = lab.library("aliastwo", "def f(a):\n    return a\n")
+    author = lab.library("aliastwo_author", AUTHOR.format(lib="aliastwo", form="wrap", first="original, "))
+    lab.keep("aliastwo.one")
+
+    def other(original: Any) -> Any:
+        def f(a: Any) -> Any:
+            return original(a) + 1000
+
+        return f
+
+    lab.patch("aliastwo.other", lambda ctx: ctx.wrap("aliastwo:f", other))
+    stock = lib.f
+    first = lab.apply("aliastwo.other")
+    assert author.stock_f is lib.f is not stock
+    second = lab.apply("aliastwo.one")
+    assert author.stock_f is stock
+    assert lib.f(2) == 21
+    second.revert()
+    assert author.stock_f is lib.f is not stock
+    second = lab.apply("aliastwo.one")
+    first.revert()
+    assert author.stock_f is stock
+    second.verify()
+    second.revert()
+    assert author.stock_f is lib.f is stock

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import enum
 import threading
+import types
 from typing import Any
 
 import pytest
@@ -107,6 +109,44 @@ def test_one_instance_parts_from_the_others() -> None:
     assert [thing.m(1) for thing in things] == ["m(1)", "m(1)", "one m(1)", "m(1)"]
     one.undo()
     assert [vars(thing) for thing in things] == [{}] * 4
+
+
+class Colour(enum.Enum):
+    RED = 1
+
+
+class Closed(type):
+    def __setattr__(cls, name: str, value: object) -> None:
+        raise AttributeError(f"{name} is closed")
+
+    def __delattr__(cls, name: str) -> None:
+        raise AttributeError(f"{name} is closed")
+
+
+class Shut(metaclass=Closed):
+    def m(self, x: int) -> str:
+        return f"m({x})"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ctx: ctx.set(Colour, "RED", 2),
+        lambda ctx: ctx.wrap(f"{__name__}:Shut.m", prefixing_method("x")),
+        lambda ctx: ctx.set(Shut, "new", 1),
+        lambda ctx: ctx.delete(Shut, "m"),
+        lambda ctx: ctx.set_item(types.MappingProxyType({"a": 1}), "a", 2),
+        lambda ctx: ctx.set_item(types.MappingProxyType({}), "a", 2),
+    ],
+    ids=["enum", "metaclass", "new attribute", "delete", "mapping", "new item"],
+)
+def test_owner_that_refuses(lab: Lab, change: Any) -> None:
+    """An owner that refuses a write is an error about its site, and nothing is said to be left behind."""
+    known = set(_site.PLACES)
+    lab.patch("z.refused", change)
+    with pytest.raises(SiteError, match=r"expected an owner that lets it be changed, found that it refuses: \w+Error"):
+        lab.apply("z.refused")
+    assert set(_site.PLACES) == known
 
 
 def test_settling_reports_strangers_and_goes_on() -> None:

@@ -9,7 +9,7 @@ from pydantic import Field
 
 import patchkit
 from patchkit import Contract, PatchOptions
-from patchkit.errors import OptionsError, OrderError, PlanError, UnknownPatchError
+from patchkit.errors import OptionsError, OrderError, PatchkitWarning, PlanError, UnknownPatchError
 from tests.engine._kit import Lab
 
 
@@ -118,9 +118,10 @@ def test_several_faults_together() -> None:
     for part in ("p.unknown", "options.x", "options.count", "in a circle"):
         assert part in message
     assert type(caught.value) is PlanError
+    assert [fault.code for fault in caught.value.faults] == ["PK201", "PK202", "PK204"]
 
 
-@pytest.mark.parametrize("globs", ["p.a", "p.[ab]", " p.? ,", "nothing,p.a"])
+@pytest.mark.parametrize("globs", ["p.a", "p.[ab]", " p.? ,", "p.loner,p.a"])
 def test_switched_off_by_the_environment(monkeypatch: pytest.MonkeyPatch, globs: str) -> None:
     """Names and globs in PATCHKIT_DISABLE leave patches out, with the reason."""
     monkeypatch.setenv("PATCHKIT_DISABLE", globs)
@@ -169,3 +170,11 @@ def test_policy_is_part_of_the_plan(lab: Lab) -> None:
     assert [step.outcome for step in skipped.steps] == ["skip"]
     optional = plan({"name": "p.excluded", "required": False})
     assert [step.outcome for step in optional.steps] == ["skip"]
+
+
+def test_switch_that_matches_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is named in PATCHKIT_DISABLE and isn't known may be misspelt: that is said."""
+    monkeypatch.setenv("PATCHKIT_DISABLE", "p.aa, p.a")
+    with pytest.warns(PatchkitWarning, match=r"found 'p\.aa', which no known patch matches") as caught:
+        plan("p.a", "p.free")
+    assert len(caught) == 1

@@ -228,8 +228,20 @@ def test_decorator_without_words(decorator: Callable[..., Any]) -> None:
 
     def silent(original: Any) -> None: ...
 
-    with pytest.raises(RegistrationError, match="summary"):
+    with pytest.raises(RegistrationError, match=r"silent: expected a docstring, .* or give summary = …"):
         decorator("reglib:f", name="g.silent")(silent)
+
+
+def test_requirement_that_can_not_be_parsed(lab: Lab) -> None:
+    """A requirement that says nothing is refused at once, not when the contract is first judged."""
+
+    def patched(original: Any) -> None:
+        """Do something."""
+
+    with pytest.raises(RegistrationError, match="requirement 'pip>>1': expected a distribution and specifiers"):
+        patchkit.wrap("reglib:f", name="g.requires", requires="pip>>1")(patched)
+    with pytest.raises(RegistrationError, match="requirement 'pip!'"):
+        registry.register(declare("g.until", contract=patchkit.Contract(until=("pip!",))))
 
 
 @pytest.mark.parametrize(

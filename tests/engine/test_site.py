@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 import types
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from patchkit._site import ABSENT, PLACES, ItemSite, Site, locate, open_descriptor
 from patchkit.errors import SiteError
-from tests.engine._kit import Lab, Module
+from tests.engine._kit import Lab, Module, prefixing
 
 
 class Base:
@@ -204,3 +205,20 @@ def test_descriptors_are_opened_and_closed() -> None:
     assert kinds == [types.FunctionType, staticmethod, classmethod, property]
     others: list[Any] = [1, "x", property(None)]
     assert [open_descriptor(raw) for raw in others] == [None, None, None]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda ctx: ctx.wrap("sitenear:halv", prefixing("x")), "found nothing. Nearest names: halve"),
+        (lambda ctx: ctx.replace("sitenear:halv", 1), "found none. Nearest names: halve"),
+        (lambda ctx: ctx.delete(sys.modules["sitenear"], "halv"), "found none. Nearest names: halve"),
+    ],
+    ids=["wrap", "replace", "delete"],
+)
+def test_nearest_names(lab: Lab, change: Any, message: str) -> None:
+    """A primitive for a site that isn't there names those that are like it."""
+    lab.library("sitenear", "def halve(x): ...\n")
+    lab.patch("t.near", change)
+    with pytest.raises(SiteError, match=message):
+        lab.apply("t.near")

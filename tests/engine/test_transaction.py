@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import pytest
 
-from patchkit import Context, PatchOptions
-from patchkit.errors import NothingToDoError, RefusedError, ResourceError
+import patchkit
+from patchkit import Context, Contract, PatchOptions, Symbol
+from patchkit.errors import NothingToDoError, PatchkitWarning, RefusedError, ResourceError
 from tests.engine._kit import Lab, Memory
 
 
@@ -35,8 +37,17 @@ def test_one_model(lab: Lab, seen: list[Any]) -> None:
     """A patch gets what it asks for, and nothing else."""
     model = Model()
     data = Model()
-    lab.apply("t.model", "t.plain", "t.data", model=model, resources={"data": data, "other": 1})
+    lab.apply("t.model", "t.plain", "t.data", model=model, resources={"data": data})
     assert seen == [{"model": model}, {}, {"data": data, "model": model}]
+
+
+def test_resource_that_nobody_takes(lab: Lab, seen: list[Any]) -> None:
+    """A resource that no selected patch takes may be misspelt: it is refused before anything is touched."""
+    with pytest.raises(ResourceError, match=r"take \(data\), found 'date'\. Did you mean 'data'\?"):
+        lab.apply("t.data", model=Model(), resources={"date": 1})
+    with pytest.raises(ResourceError, match=r"take \(none but a model\), found 'other'\."):
+        lab.apply("t.plain", resources={"other": 1})
+    assert seen == []
 
 
 def test_named_models(lab: Lab, seen: list[Any]) -> None:
@@ -116,7 +127,7 @@ def test_nothing_left_to_apply(lab: Lab) -> None:
     lab.patch("t.refusing", lambda ctx: None, check=refuse)
     applied = lab.apply({"name": "t.refusing", "required": False})
     assert (applied.patches, str(applied), repr(applied)) == ((), repr(applied), "<Applied nothing>")
-    assert [(status.name, status.state) for status in applied.report().patches] == [("t.refusing", "skip")]
+    assert [(s.name, s.state, s.reason) for s in applied.report().patches] == [("t.refusing", "skip", "never")]
     applied.verify()
     applied.revert()
 
@@ -148,3 +159,54 @@ def test_optional_patch_that_does_nothing(lab: Lab) -> None:
     with pytest.raises(NothingToDoError):
         lab.apply("t.nothing")
     assert lab.apply({"name": "t.nothing", "required": False}).patches == ()
+
+
+def test_reasons_of_what_is_left_out(lab: Lab) -> None:
+    """The report says why an optional patch is left out, also one that turns out so late, or that nobody knows."""
+    lab.patch("t.idle", lambda ctx: None)
+    entries = [{"name": name, "required": False} for name in ("t.idle", "t.nobody")]
+    idle, nobody = lab.apply(*entries).report().patches
+    assert (idle.state, "everything is what it was" in idle.reason) == ("skip", True)
+    assert (nobody.name, nobody.state, nobody.reason) == ("t.nobody", "skip", "no patch of that name is registered")
+
+
+def test_warnings_point_at_the_caller(lab: Lab) -> None:
+    """What policy lets pass is a warning at the line that calls apply, and not somewhere inside patchkit."""
+    contract = Contract(symbols=(Symbol("no_such_library:f"),))
+    lab.patch("t.unknown", lambda ctx: ctx.set(Model, "mark_warned", 1), contract=contract)
+    manifest = {"schema": 1, "patch": [{"name": "t.unknown"}], "policy": {"on_unknown": "warn"}}
+    with pytest.warns(PatchkitWarning, match="applied by policy") as caught:
+        patchkit.apply(manifest).revert()
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize("step", ["check", "install"])
+def test_library_that_is_not_installed(lab: Lab, step: str) -> None:
+    """Where policy lets a missing library pass, what the patch runs into is said to be that, and not its fault."""
+
+    def import_it(ctx: Context) -> None:
+        importlib.import_module("no_such_library.sub")
+
+    steps: dict[str, Any] = {"install": lambda ctx: None, step: import_it}
+    contract = Contract(symbols=(Symbol("no_such_library.sub:f"),))
+    lab.patch("t.missing", steps.pop("install"), contract=contract, **steps)
+    with (
+        pytest.warns(PatchkitWarning),
+        pytest.raises(RefusedError, match="expected the library 'no_such_library', found that it is not installed"),
+    ):
+        lab.apply("t.missing", policy={"on_unknown": "warn"})
+
+
+def test_globs_that_select_nothing(lab: Lab) -> None:
+    """The error shows which paths there were, the nearest first, or that the patch asks for none."""
+
+    def install(ctx: Context) -> None:
+        for path in ("embed", *(f"blocks.{index}.attn" for index in range(9))):
+            ctx.selects(path)
+
+    lab.patch("t.globs", install)
+    with pytest.raises(ResourceError, match=r"paths, here 'blocks\.\d\.attn', .* and 5 more\."):
+        lab.apply({"name": "t.globs", "modules": ["block.1.attn"]})
+    lab.patch("t.blind", lambda ctx: None)
+    with pytest.raises(ResourceError, match="the patch looks at no modules"):
+        lab.apply({"name": "t.blind", "modules": ["*"]})

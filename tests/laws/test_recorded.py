@@ -136,7 +136,7 @@ def test_refusal(lab: Lab) -> None:
 def test_what_is_left_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     """What the environment disables, what a condition excludes, and what is unknown is recorded with the reason."""
     scene = Scene(lab)
-    monkeypatch.setenv("PATCHKIT_DISABLE", "scene.f*, nothing.else")
+    monkeypatch.setenv("PATCHKIT_DISABLE", "scene.f*, r.unknown")
     applied = lab.apply(
         "scene.functions",
         "scene.instances",
@@ -152,7 +152,7 @@ def test_what_is_left_out(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     skipped = {e.fields["patch"]: e.fields["reason"] for e in of(entries, "patch.skipped")}
     assert set(skipped) == {"scene.others", "r.unknown"}
     assert "plan9" in skipped["scene.others"]
-    assert entries[0].fields["switches"]["PATCHKIT_DISABLE"] == "scene.f*, nothing.else"
+    assert entries[0].fields["switches"]["PATCHKIT_DISABLE"] == "scene.f*, r.unknown"
     report = {status.name: (status.state, status.reason) for status in applied.report().patches}
     assert report["scene.functions"] == ("disabled", "PATCHKIT_DISABLE names 'scene.f*'")
     assert report["scene.others"][0] == "skip"
