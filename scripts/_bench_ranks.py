@@ -29,11 +29,11 @@ from torch.utils.checkpoint import checkpoint
 import patchkit
 from patchkit.fsdp1 import replay_forward
 from patchkit.fsdp1._memory import MemoryLedger
-from scripts._bench_rows import Row, in_turn
+from scripts._bench_rows import Row, in_pairs
 
 WIDTH = 128
 BATCH = 64
-ROUNDS = 15
+ROUNDS = 16
 ROLLOUT_UNITS = 12
 # Where a patch removes nothing but memory, a step takes as long as before.
 AT_MOST = 1.02
@@ -72,7 +72,7 @@ def training(units: int) -> Iterator[Row]:
     for patches in ((SHARDS,), (PAGEABLE,), (SHARDS, PAGEABLE)):
         stock, ours = wrapped(units), wrapped(units)
         with patched(ours, patches):
-            times = in_turn(timed_step(ours), timed_step(stock), ROUNDS)
+            times = in_pairs(timed_step(ours), timed_step(stock), ROUNDS)
         names = " and ".join(name.removeprefix("fsdp1.") for name in patches)
         yield Row(f"{units} units: step, {names}", *times, AT_MOST)
 
