@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import handle_torch_function, has_torch_function_unary
@@ -16,8 +14,8 @@ __all__ = [
     "is_pinned",
     "is_rehearsed",
     "is_unsharded",
-    "missing_from_torch_cpu",
     "pin_memory",
+    "synchronize",
 ]
 
 
@@ -67,49 +65,8 @@ def is_pinned(self: torch.Tensor, device: torch.device | str | None = None) -> b
     return self.layout == torch.strided and self in _PINNED
 
 
-class _Event:
-    """Stand in for the ``torch.cpu.Event`` that came with torch 2.2: what it waits for has happened."""
-
-    def query(self) -> bool:
-        return True
-
-    def record(self, stream: object = None) -> None: ...
-
-    def synchronize(self) -> None: ...
-
-    def wait(self, stream: object = None) -> None: ...
-
-
-def _init_stream(self: object, priority: int = -1) -> None: ...
-
-
-def _wait_stream(self: object, stream: object) -> None: ...
-
-
-def _synchronize(self: object) -> None: ...
-
-
-def _set_device(device: object) -> None: ...
-
-
-def _current_device() -> str:
-    return "cpu"
-
-
-def missing_from_torch_cpu() -> list[tuple[Any, str, object]]:
-    """Return owner, name and stand-in of everything that FSDP1 calls on its compute device and ``torch.cpu`` may lack.
-
-    Everything on a CPU stream is done when it returns, so there is never anything to wait for. ``synchronize`` is
-    absent up to torch 2.15, the rest from torch 2.1 only.
-    """
-    return [
-        (torch.cpu.Stream, "synchronize", _synchronize),
-        (torch.cpu.Stream, "wait_stream", _wait_stream),
-        (torch.cpu.Stream, "__init__", _init_stream),
-        (torch.cpu, "Event", _Event),
-        (torch.cpu, "set_device", _set_device),
-        (torch.cpu, "current_device", _current_device),
-    ]
+def synchronize(self: object) -> None:
+    """Stand in for ``Stream.synchronize``: everything on a CPU stream is done when it returns."""
 
 
 def is_rehearsed(handle: Handle) -> bool:

@@ -7,8 +7,7 @@ Emulated, wherever a handle offloads and its compute device is the CPU:
 * ``Tensor.pin_memory``, ``Tensor.is_pinned``: there is no pinned memory without an accelerator. An ordinary copy counts
   as pinned; pinning it again returns the tensor itself, as torch does.
 * ``Stream.synchronize``: absent from ``torch.cpu.Stream``; the final callback of a backward pass calls it to wait for
-  offloaded gradients. torch 2.1 also lacks ``Stream(priority=…)``, ``Stream.wait_stream``, ``Event``, ``set_device``
-  and ``current_device`` there.
+  offloaded gradients.
 * ``FlatParamHandle.prepare_gradient_for_backward`` (``flat_param.grad.device != flat_param.device``,
   ``grad_offloaded``): a gradient on the host is let go of. On the CPU it would be carried over as
   ``_saved_grad_shard`` and added to the new one: wrong with ``use_orig_params=True`` from the second step on, and the
@@ -22,6 +21,8 @@ Emulated, wherever a handle offloads and its compute device is the CPU:
   them there (full state dicts and ``summon_full_params`` with ``offload_to_cpu``): a copy, as on an accelerator. On
   the CPU nothing would be copied, and freed memory read. Since torch 2.14 ``to_cpu`` asks for the device and leaves
   on it what is on the CPU: the same values, and nothing is freed.
+
+Not before torch 2.2: gloo of 2.1 can't gather into, or scatter from, one tensor, which FSDP1 asks of it.
 
 Not needed:
 
@@ -103,9 +104,8 @@ class CpuRehearsal(Patch):
         ctx.wrap(f"{_HANDLE}.prepare_gradient_for_backward", _drop_host_gradient_first)
         ctx.wrap(f"{_HANDLE}.pre_unshard", _copy_shard_too)
         ctx.wrap(f"{_HANDLE}.flat_param_to", _leave_the_device)
-        for owner, attr, stand_in in _emulation.missing_from_torch_cpu():
-            if attr not in vars(owner) or ctx.holds(owner, attr):
-                ctx.set(owner, attr, stand_in)
+        if not hasattr(torch.cpu.Stream, "synchronize") or ctx.holds(torch.cpu.Stream, "synchronize"):
+            ctx.set(torch.cpu.Stream, "synchronize", _emulation.synchronize)
 
     def verify(self, ctx: Context) -> None:
         """Pin something, and wait for a stream."""

@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ..._api import apply
 from ..._applied import Applied
-from ...errors import RefusedError, VerifyError
+from ...errors import ContractError, RefusedError, VerifyError
 from .._facts import accelerator
 
 __all__ = [
@@ -82,7 +82,7 @@ def group() -> Iterator[torch.device]:
         raise RefusedError("expected CUDA or no accelerator at all, found one of another kind.")
     else:
         device = torch.device("cpu")
-        rehearsal = apply(manifest_of("fsdp1.cpu-rehearsal"))
+        rehearsal = _rehearse()
     # NCCL wants a card for each rank; over gloo, ranks may share one.
     dist.init_process_group("nccl" if cards >= world else "gloo")
     try:
@@ -93,6 +93,15 @@ def group() -> Iterator[torch.device]:
         dist.destroy_process_group()
         if rehearsal is not None:
             rehearsal.revert()
+
+
+def _rehearse() -> Applied:
+    manifest = manifest_of("fsdp1.cpu-rehearsal")
+    manifest["policy"]["on_excluded"] = "refuse"
+    try:
+        return apply(manifest)
+    except ContractError as error:
+        raise RefusedError(f"expected a release that FSDP1 can be rehearsed on, or a GPU: {error}") from error
 
 
 def _try_collectives(device: torch.device) -> None:
