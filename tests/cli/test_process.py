@@ -71,7 +71,12 @@ def test_no_command() -> None:
 
 def test_interrupted(tmp_path: Path) -> None:
     """Ctrl-C, here while a patch is loaded, ends the command with 130 and one word."""
-    source = "import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n"
+    # A process that was started in the background may have been born ignoring it.
+    source = (
+        "import os, signal\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "os.kill(os.getpid(), signal.SIGINT)\n"
+    )
     folder = distribution(tmp_path, "acme.interrupted", "acme_interrupted", source)
     run = process("show", "acme.interrupted", path=(folder,))
     assert (run.code, run.out, run.err) == (130, "", "error: interrupted\n")
