@@ -23,6 +23,7 @@ __all__ = [
     "described_model",
     "is_initialised",
     "offloaded_units",
+    "outermost_units",
     "plain_path",
     "refuse_unsharded",
     "same_storage",
@@ -149,6 +150,16 @@ def selected_units(ctx: Context) -> list[Unit]:
             patch=patch,
         )
     return [unit for unit in units if ctx.selects(unit.path)]
+
+
+def outermost_units(ctx: Context) -> list[Unit]:
+    """Return the units of ``ctx.model`` that no other unit of it is wrapped around: one of them is FSDP1's root."""
+    found: list[Unit] = []
+    for unit in ctx.once(("FSDP1 units", id(ctx.model)), lambda: list(units_of(ctx.model))):
+        # Parents come before children.
+        if not any(unit.path.startswith(f"{outer.path}." if outer.path else "") for outer in found):
+            found.append(unit)
+    return found
 
 
 def offloaded_units(ctx: Context) -> list[tuple[Unit, Handle]]:

@@ -11,7 +11,7 @@ from ..errors import RefusedError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
 from ._passes import Pass, separates_passes
-from ._units import Handle, State, Unit, offloaded_units, refuse_unsharded, selected_units, shown
+from ._units import Handle, State, Unit, offloaded_units, outermost_units, refuse_unsharded, shown
 
 if TYPE_CHECKING:
     import torch
@@ -80,7 +80,7 @@ class AccumulateOffloadedGrads(Patch):
         units = offloaded_units(ctx)
         handles = [handle for _, handle in units]
         _EARLIER.watch(units)
-        for unit in selected_units(ctx):
+        for unit in outermost_units(ctx):
             ctx.hook(unit.module, "forward_pre_hook", _EARLIER.forget_zeroed)
         ctx.wrap_each(handles, "prepare_gradient_for_backward", _keep_in_mind)
         targets = ctx.targets(handles)

@@ -13,7 +13,7 @@ from ..errors import VerifyError
 from ..patch import Context, Patch, Probe
 from ._contracts import contract_of
 from ._passes import Pass, separates_passes
-from ._units import Handle, State, offloaded_units, refuse_unsharded, selected_units
+from ._units import Handle, State, offloaded_units, outermost_units, refuse_unsharded
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ class DropOffloadedGradShards(Patch):
     def install(self, ctx: Context) -> None:
         """Wrap the callback, for the handles of the model alone."""
         targets = ctx.targets([handle for _, handle in offloaded_units(ctx)])
-        for unit in selected_units(ctx):
+        for unit in outermost_units(ctx):
             ctx.hook(unit.module, "forward_pre_hook", DROPPED.begin_anew)
         ctx.action("bring back the shards of a pass that runs", _nothing, DROPPED.bring_back, on=ctx.model)
 
