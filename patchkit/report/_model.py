@@ -56,6 +56,7 @@ class Finding:
         where: ``file:line`` in the library; empty where there is no such place.
         file: The manifest that selects the patch, as the user wrote it.
         line: Line of the manifest that selects the patch.
+        against: The release, wheel or folder that was judged; empty for what is installed.
     """
 
     level: Level
@@ -69,6 +70,7 @@ class Finding:
     on: str | None = None
     file: str | None = None
     line: int | None = None
+    against: str = ""
 
     @property
     def message(self) -> str:
@@ -94,6 +96,7 @@ class PatchResult:
         symbols: Paths of the symbols that its contract names.
         findings: What doesn't fit.
         probe: What its own check came to; None where it wasn't run.
+        against: The release, wheel or folder that was judged; empty for what is installed.
     """
 
     name: str
@@ -108,6 +111,7 @@ class PatchResult:
     symbols: tuple[str, ...] = ()
     findings: tuple[Finding, ...] = ()
     probe: ProbeResult | None = None
+    against: str = ""
 
     @property
     def label(self) -> str:
