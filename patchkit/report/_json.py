@@ -67,8 +67,8 @@ def patch_facts(patch: PatchResult) -> dict[str, Any]:
     return {
         "name": patch.name,
         "on": patch.on,
-        "summary": patch.summary or None,
         "against": patch.against or None,
+        "summary": patch.summary or None,
         "outcome": patch.outcome.value,
         "order": patch.order,
         "reason": patch.reason or None,
